@@ -1,0 +1,3 @@
+//! Recoup.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Signed calls to AWS.

@@ -1,0 +1,1 @@
+//! One struct from the environment.

@@ -1,0 +1,1 @@
+//! SQS and EventBridge.

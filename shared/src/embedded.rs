@@ -1,0 +1,1 @@
+//! The one file of the embedded store.

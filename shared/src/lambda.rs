@@ -1,0 +1,1 @@
+//! The functions under the Lambda runtime.

@@ -1,0 +1,223 @@
+//! What waits in the queue, and the one parser of what anybody may push there.
+//!
+//! Pure. The scripts never parse an entry: they move bytes that this parser has judged.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::{DeadLetter, Digest};
+use crate::clock::Timestamp;
+use crate::job::{IdError, JobId, MAX_ATTEMPT};
+
+/// The range in which a `not_before` is epoch milliseconds (2001 to 5138). Smaller is a delay or seconds, larger
+/// micro- or nanoseconds: both would be due at once or never, so both are malformed.
+pub const EPOCH_MS: std::ops::Range<i64> = 1_000_000_000_000..100_000_000_000_000;
+/// The longest malformed text that is kept as it is.
+pub const MAX_KEPT_TEXT: usize = 4096;
+
+/// A retry that waits: the attempt after `attempts` failures of the job, not before a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RetryEntry {
+    /// The job.
+    pub job_id: JobId,
+    /// Its failures so far, 1 or more.
+    pub attempts: u32,
+    /// When it is due.
+    pub not_before: Timestamp,
+}
+
+/// Why bytes are no retry entry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// Not JSON at all, or not an object with the three fields.
+    #[error("not a retry entry: {0}; expected {{\"job_id\",\"attempts\",\"not_before\"}}")]
+    Shape(String),
+    /// The job's id is none.
+    #[error("job_id {0}")]
+    JobId(#[from] IdError),
+    /// Attempts out of range.
+    #[error("attempts is {0}; expected a whole number from 1 to {MAX_ATTEMPT}")]
+    Attempts(String),
+    /// A time that is neither epoch milliseconds nor RFC 3339 with an offset.
+    #[error(
+        "not_before is {0}; expected epoch milliseconds (10^12 to 10^14) or an RFC 3339 time with an offset"
+    )]
+    NotBefore(String),
+}
+
+#[derive(Serialize)]
+struct Canonical<'a> {
+    job_id: &'a JobId,
+    attempts: u32,
+}
+
+#[derive(Serialize)]
+struct Pushed<'a> {
+    job_id: &'a JobId,
+    attempts: u32,
+    not_before: i64,
+}
+
+#[derive(Deserialize)]
+struct Foreign<'a> {
+    job_id: String,
+    #[serde(borrow)]
+    attempts: &'a RawValue,
+    #[serde(borrow)]
+    not_before: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    job_id: String,
+    attempts: u32,
+}
+
+impl RetryEntry {
+    /// The form in which it stands in parked and in flight, the same for every producer and every time:
+    /// `{"job_id":"…","attempts":1}`.
+    pub fn canonical(&self) -> String {
+        canonical(&self.job_id, self.attempts)
+    }
+
+    /// The form in which it is pushed: `{"job_id":"…","attempts":1,"not_before":1768471200000}`.
+    pub fn pushed(&self) -> String {
+        let pushed =
+            Pushed { job_id: &self.job_id, attempts: self.attempts, not_before: self.not_before.as_millis() };
+        serde_json::to_string(&pushed).expect("a string and two numbers are always JSON")
+    }
+}
+
+/// The canonical form of `(job, attempts)`.
+pub fn canonical(job_id: &JobId, attempts: u32) -> String {
+    serde_json::to_string(&Canonical { job_id, attempts }).expect("a string and a number are always JSON")
+}
+
+/// Reads a member of parked or in flight back.
+///
+/// # Errors
+/// [`EntryError`] for a member that another program put there and that is none.
+pub fn parse_member(member: &[u8]) -> Result<(JobId, u32), EntryError> {
+    let parsed: Member = serde_json::from_slice(member).map_err(|e| EntryError::Shape(e.to_string()))?;
+    let job_id = JobId::new(parsed.job_id)?;
+    if !(1..=MAX_ATTEMPT).contains(&parsed.attempts) {
+        return Err(EntryError::Attempts(parsed.attempts.to_string()));
+    }
+    Ok((job_id, parsed.attempts))
+}
+
+/// Reads what anybody pushed to the list.
+///
+/// # Errors
+/// [`EntryError`] says which part is wrong and what it should be.
+pub fn parse_entry(raw: &[u8]) -> Result<RetryEntry, EntryError> {
+    let parsed: Foreign<'_> = serde_json::from_slice(raw).map_err(|e| EntryError::Shape(e.to_string()))?;
+    let attempts = serde_json::from_str::<u32>(parsed.attempts.get())
+        .ok()
+        .filter(|k| (1..=MAX_ATTEMPT).contains(k))
+        .ok_or_else(|| EntryError::Attempts(shortened(parsed.attempts.get())))?;
+    let not_before = parse_time(parsed.not_before.get())
+        .ok_or_else(|| EntryError::NotBefore(shortened(parsed.not_before.get())))?;
+    Ok(RetryEntry { job_id: JobId::new(parsed.job_id)?, attempts, not_before })
+}
+
+fn parse_time(json: &str) -> Option<Timestamp> {
+    match serde_json::from_str::<Value>(json).ok()? {
+        Value::Number(ms) => ms.as_i64().filter(|ms| EPOCH_MS.contains(ms)).map(Timestamp::from_millis),
+        Value::String(text) => Timestamp::parse_rfc3339(&text),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// What is kept of bytes that are no retry entry: the text, or size and SHA-256 where it is large or no text.
+pub fn malformed(raw: &[u8]) -> DeadLetter {
+    match std::str::from_utf8(raw) {
+        Ok(text) if text.len() <= MAX_KEPT_TEXT => DeadLetter::MalformedText { payload: text.to_owned() },
+        Ok(_) | Err(_) => {
+            let sha256 = Sha256::digest(raw).iter().map(|byte| format!("{byte:02x}")).collect();
+            DeadLetter::MalformedBytes { payload: Digest { bytes: raw.len(), sha256 } }
+        }
+    }
+}
+
+impl DeadLetter {
+    /// The line that goes to the dead-letter list.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a dead letter holds strings and numbers only")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_back_as_it_was_pushed() {
+        let entry = RetryEntry {
+            job_id: JobId::new("j\"1").unwrap(),
+            attempts: 3,
+            not_before: Timestamp::from_millis(1_768_471_200_000),
+        };
+        assert_eq!(parse_entry(entry.pushed().as_bytes()), Ok(entry.clone()));
+        assert_eq!(parse_member(entry.canonical().as_bytes()), Ok((entry.job_id.clone(), 3)));
+        assert_eq!(entry.canonical(), r#"{"job_id":"j\"1","attempts":3}"#);
+    }
+
+    #[test]
+    fn a_foreign_time_may_be_rfc_3339_with_an_offset() {
+        let entry =
+            parse_entry(br#"{"x":[1],"not_before":"2026-01-15T11:00:00+01:00","attempts":1,"job_id":"j"}"#)
+                .unwrap();
+        assert_eq!(entry.not_before.as_millis(), 1_768_471_200_000);
+    }
+
+    #[test]
+    fn what_is_no_entry_is_malformed() {
+        let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        for raw in [
+            "",
+            "null",
+            "[]",
+            "42",
+            "\"\"",
+            "{not json",
+            "{}",
+            r#"{"attempts":1}"#,
+            r#"{"job_id":"j","attempts":1}"#,
+            r#"{"job_id":"","attempts":1,"not_before":1768471200000}"#,
+            r#"{"job_id":{"$ne":1},"attempts":1,"not_before":1768471200000}"#,
+            r#"{"job_id":"j","attempts":0,"not_before":1768471200000}"#,
+            r#"{"job_id":"j","attempts":-1,"not_before":1768471200000}"#,
+            r#"{"job_id":"j","attempts":1.5,"not_before":1768471200000}"#,
+            r#"{"job_id":"j","attempts":"1","not_before":1768471200000}"#,
+            r#"{"job_id":"j","attempts":2147483648,"not_before":1768471200000}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":999999999999}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":100000000000000}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":1.5e12}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":"2026-01-15T10:00:00"}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":null}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":1768471200000} x"#,
+            r#"{"job_id":"j","job_id":"k","attempts":1,"not_before":1768471200000}"#,
+            &nested,
+        ] {
+            assert!(parse_entry(raw.as_bytes()).is_err(), "{}", shortened(raw));
+        }
+        assert!(parse_entry(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn malformed_bytes_are_kept_as_text_or_as_a_digest() {
+        assert_eq!(malformed(b"{not json").to_json(), r#"{"reason":"malformed","payload":"{not json"}"#);
+        assert_eq!(
+            malformed(b"\xff").to_json(),
+            r#"{"reason":"malformed","payload":{"bytes":1,"sha256":"a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"}}"#
+        );
+        assert!(malformed(&vec![b'x'; 1 << 20]).to_json().len() < 200);
+    }
+}

@@ -1,0 +1,1 @@
+//! One suite for every retry queue.

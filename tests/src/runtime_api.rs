@@ -1,0 +1,1 @@
+//! A Lambda Runtime API on a free port, for the real binaries.

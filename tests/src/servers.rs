@@ -1,0 +1,204 @@
+//! Real servers for the tests.
+//!
+//! A test that only needs a server shares the one that `tests/run` started and keeps to a database or a key prefix of
+//! its own. A test that stops, freezes or empties a server starts its own here.
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `RECOUP_TEST_MONGODB_URI` | the shared MongoDB or compatible server, without a database in its path |
+//! | `RECOUP_TEST_MONGOD` or `RECOUP_TEST_SECANTUSD` | the program to start servers of one's own with |
+//! | `RECOUP_TEST_REDIS_URL` | the shared Redis |
+//! | `RECOUP_TEST_REDIS_SERVER` | the program to start servers of one's own with |
+//! | `RECOUP_TEST_MOTO` | `moto_server`, a stand-in for AWS |
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// What `variable` says.
+///
+/// # Panics
+/// Where it says nothing: a test that cannot run must not pass.
+pub fn required(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests with tests/run"))
+}
+
+/// A name that no other test uses, with `what` in it.
+pub fn unique(what: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{what}-{}-{count}", std::process::id())
+}
+
+/// A database of the shared server that no other test uses: a URI with the database in its path.
+pub fn fresh_database() -> String {
+    with_database(&required("RECOUP_TEST_MONGODB_URI"), &unique("recoup-test"))
+}
+
+/// This URI with `database` for its path.
+pub fn with_database(uri: &str, database: &str) -> String {
+    let (address, options) = uri.split_once('?').map_or((uri, None), |(a, o)| (a, Some(o)));
+    let address = address.trim_end_matches('/');
+    options.map_or_else(|| format!("{address}/{database}"), |o| format!("{address}/{database}?{o}"))
+}
+
+/// The shared Redis.
+pub fn redis_url() -> String {
+    required("RECOUP_TEST_REDIS_URL")
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port can be had");
+    listener.local_addr().expect("a bound listener has an address").port()
+}
+
+/// A server process of one's own. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    command: Vec<String>,
+    port: u16,
+    child: Option<Child>,
+    directory: TempDir,
+}
+
+impl Server {
+    /// A MongoDB or compatible server on a free port, its data in a directory of its own. With `fail_points`, it
+    /// takes `configureFailPoint` where it is the compatible one.
+    pub fn mongodb(fail_points: bool) -> Self {
+        let directory = TempDir::new().expect("a temporary directory can be made");
+        let port = free_port();
+        let data = directory.path().display().to_string();
+        let command = if let Ok(mongod) = std::env::var("RECOUP_TEST_MONGOD") {
+            let mut command = vec![
+                mongod,
+                "--bind_ip".into(),
+                "127.0.0.1".into(),
+                "--port".into(),
+                port.to_string(),
+                "--dbpath".into(),
+                data,
+            ];
+            if fail_points {
+                command.extend(["--setParameter".into(), "enableTestCommands=1".into()]);
+            }
+            command
+        } else {
+            let program = required("RECOUP_TEST_SECANTUSD");
+            let mut command = vec![program, "--port".into(), port.to_string(), "--storage-path".into(), data];
+            if fail_points {
+                command.push("--enable-test-commands".into());
+            }
+            command
+        };
+        Self { command, port, child: None, directory }.started()
+    }
+
+    /// A Redis on a free port that keeps nothing on disk.
+    pub fn redis(options: &[&str]) -> Self {
+        let directory = TempDir::new().expect("a temporary directory can be made");
+        let port = free_port();
+        let mut command: Vec<String> = vec![
+            required("RECOUP_TEST_REDIS_SERVER"),
+            "--port".into(),
+            port.to_string(),
+            "--bind".into(),
+            "127.0.0.1".into(),
+            "--save".into(),
+            String::new(),
+            "--dir".into(),
+            directory.path().display().to_string(),
+        ];
+        command.extend(options.iter().map(ToString::to_string));
+        Self { command, port, child: None, directory }.started()
+    }
+
+    fn started(mut self) -> Self {
+        self.start();
+        self
+    }
+
+    /// Starts the process again, on the same port and data.
+    pub fn start(&mut self) {
+        let log =
+            std::fs::File::create(self.directory.path().join("server.log")).expect("the log can be made");
+        let child = Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .stdout(log.try_clone().expect("a file handle can be doubled"))
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} does not start: {error}", self.command[0]));
+        self.child = Some(child);
+        for _ in 0..600 {
+            let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+            if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
+                return;
+            }
+            pause(Duration::from_millis(50));
+        }
+        let log = std::fs::read_to_string(self.directory.path().join("server.log")).unwrap_or_default();
+        panic!("{} did not listen on port {} within 30 s:\n{log}", self.command[0], self.port);
+    }
+
+    /// Kills the process, as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("our own child can be killed");
+            child.wait().expect("a killed child can be waited for");
+        }
+    }
+
+    /// Freezes the process (SIGSTOP), or lets it go on (SIGCONT): connections stay open and nothing answers.
+    pub fn freeze(&self, frozen: bool) {
+        let child = self.child.as_ref().expect("the server runs");
+        let signal = if frozen { "-STOP" } else { "-CONT" };
+        let done = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(done.is_ok_and(|status| status.success()), "kill {signal} failed");
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address, were it MongoDB.
+    pub fn mongodb_uri(&self, database: &str) -> String {
+        format!("mongodb://127.0.0.1:{}/{database}?directConnection=true", self.port)
+    }
+
+    /// Its address, were it Redis.
+    pub fn redis_url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits; tests are the one other place that may.
+#[allow(clippy::disallowed_methods)]
+pub fn pause(by: Duration) {
+    std::thread::sleep(by);
+}
+
+/// Where the binaries of this build are.
+pub fn binary(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let directory = test.parent().and_then(|deps| deps.parent()).expect("tests lie in <profile>/deps");
+    let path = std::env::var_os("RECOUP_TEST_BINARIES")
+        .map_or_else(|| directory.to_owned(), PathBuf::from)
+        .join(name);
+    assert!(path.exists(), "{} is not built: run the tests with tests/run", path.display());
+    path
+}
