@@ -51,6 +51,7 @@ FIRST = ("acme", "blue-door", "cedar", "delta", "ember", "foxglove", "granite", 
          "kestrel", "lumen", "meadow", "northside", "orchard", "pixel", "quarry", "riverbend", "saltbox", "tundra")
 SECOND = ("studio", "media", "films")
 
+BROKEN = ("input cannot be decoded", "input is truncated")
 ERRORS = ("cuda out of memory", "worker lost", "storage write failed", "decoder crashed")
 STORM_ERRORS = ("gpu pool unavailable", "no gpu within 20s", "node drained")
 
@@ -147,8 +148,8 @@ class Day:
     def in_storm(self, job, when):
         return KINDS[job.kind][1] and STORM[0] <= when < STORM[1]
 
-    def run(self, job, broken=False):
-        """Attempts, until one delivers, a person cancels or the cap is reached. `broken`: no attempt can succeed."""
+    def run(self, job, broken=None):
+        """Attempts, until one delivers, a person cancels or the cap is reached. `broken`: why none can succeed."""
         self.charge(job)
         start = job.submitted + self.chance.between(0.2, 2)
         for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -168,7 +169,7 @@ class Day:
         _, _, usual, slow_share, _ = KINDS[job.kind]
         storm = self.in_storm(job, start)
         if broken:
-            return self.fails(job, number, start, ("input has no video stream", "input is truncated"))
+            return self.fails(job, number, start, (broken,))
         if storm and chance.yes(STORM_FAILS):
             self.stories["attempts lost in the storm"] += 1
             if chance.yes(0.05):
@@ -263,7 +264,7 @@ class Day:
             self.charge(job)
             self.cancel(job, job.submitted + chance.between(3, 25), 1)
         elif draw < 0.021:
-            self.run(job, broken=True)
+            self.run(job, broken=chance.one_of(BROKEN))
             if job.submitted < 16 * HOUR and job.kind == "render" and chance.yes(0.6):
                 # A person repaired the file and rendered it by hand, hours after the platform had given up.
                 self.stories["given up on, and delivered hours later"] += 1
