@@ -2,6 +2,7 @@
 //!
 //! `tests/run` provides the servers and says by environment where they and their programs are; see [`servers`].
 
+pub mod drain_suite;
 pub mod ledger_suite;
 pub mod queue_suite;
 pub mod runtime_api;

@@ -187,7 +187,7 @@ enum TakenUp {
 
 /// An entry that was not taken up, and why.
 enum Setback {
-    /// The pass ran out of time, or what it needs is out of reach.
+    /// The pass ran out of time, or what it needs is out of reach: the entry was not started, or not finished.
     NotStarted,
     Ledger(LedgerError),
     Queue(QueueError),
@@ -640,7 +640,10 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     async fn note_hand_over(&self, job_id: &JobId, attempts: u32) -> Result<(), Setback> {
         // Where nothing was open, a signal of the attempt was faster than this note, which is as good.
         let note = self.ledger.hand_over_done(job_id, attempts, self.clock.now());
-        self.end.bound(note).await.unwrap_or(Ok(false)).map(|_| ()).map_err(Setback::Ledger)
+        match self.end.bound(note).await {
+            Some(noted) => noted.map(|_| ()).map_err(Setback::Ledger),
+            None => Err(Setback::NotStarted),
+        }
     }
 
     /// Gives the claim back, uncounted, and says whether the reason ends the pass.
