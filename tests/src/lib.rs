@@ -2,6 +2,9 @@
 //!
 //! `tests/run` provides the servers and says by environment where they and their programs are; see [`servers`].
 
+// A test that cannot go on says so by its panic.
+#![allow(clippy::unwrap_used)]
+
 pub mod drain_suite;
 pub mod ledger_suite;
 pub mod queue_suite;
