@@ -330,3 +330,17 @@ pub(crate) fn is_passing(error: &rusqlite::Error) -> bool {
         )
     })
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// How SQLite means to run this statement on our tables, a line a step.
+    pub(crate) fn plan(sql: &str) -> Vec<String> {
+        let store = Embedded::in_memory().unwrap();
+        let state = store.lock();
+        let mut statement = state.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps = statement.raw_query().mapped(|row| row.get(3)).collect::<Result<_, _>>();
+        steps.unwrap()
+    }
+}

@@ -602,3 +602,54 @@ fn sums_by_type(file: &Connection) -> Result<SumsByType, LedgerError> {
 fn fit(sum: i128, of: impl FnOnce() -> String) -> Result<i64, LedgerError> {
     i64::try_from(sum).map_err(|_| LedgerError::Overflow(of()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::tests::plan;
+
+    #[test]
+    fn each_kind_of_outstanding_job_has_its_index() {
+        for (kind, index, time) in [
+            (Outstanding::OverdueRetry, "jobs_overdue_retry", "not_before"),
+            (Outstanding::OpenHandOver, "jobs_open_hand_over", "updated_at"),
+            (Outstanding::SilentFirstAttempt, "jobs_silent_first_attempt", "created_at"),
+            (Outstanding::SilentRetry, "jobs_silent_retry", "dispatched_at"),
+        ] {
+            let seek = format!("SEARCH jobs USING INDEX {index} (({time},job_id)>(?,?) AND {time}<?)");
+            assert_eq!(plan(outstanding_of(kind)), [seek]);
+        }
+    }
+
+    #[test]
+    fn a_guarded_write_seeks_by_primary_key() {
+        assert_eq!(
+            plan(ONE_JOB),
+            ["SEARCH j USING PRIMARY KEY (job_id=?)", "SEARCH e USING PRIMARY KEY (job_id=?) LEFT-JOIN"]
+        );
+        assert_eq!(plan(SAVE), ["SEARCH jobs USING PRIMARY KEY (job_id=?)"]);
+        assert_eq!(plan(AT_CAP), ["SEARCH jobs USING PRIMARY KEY (job_id=?)"]);
+    }
+
+    #[test]
+    fn balance_and_statement_read_the_account_s_index_alone() {
+        assert_eq!(plan(AMOUNTS), ["SEARCH entries USING COVERING INDEX entries_of_account (account_id=?)"]);
+        assert_eq!(
+            plan(STATEMENT),
+            ["SEARCH entries USING COVERING INDEX entries_of_account (account_id=? AND created_at<?)"]
+        );
+    }
+
+    #[test]
+    fn a_page_of_jobs_set_aside_reads_no_other_job() {
+        for phase in [Phase::DeadLettered, Phase::Failed] {
+            let plan = plan(jobs_of(Some(phase)));
+            let seek = "SEARCH jobs USING INDEX jobs_set_aside (phase=? AND job_id>?)".to_owned();
+            assert!(plan.contains(&seek), "{plan:#?}");
+        }
+        for phase in [None, Some(Phase::Running), Some(Phase::RetryWaiting), Some(Phase::Delivered)] {
+            let plan = plan(jobs_of(phase));
+            assert!(plan.contains(&"SEARCH jobs USING PRIMARY KEY (job_id>?)".to_owned()), "{plan:#?}");
+        }
+    }
+}
