@@ -1,1 +1,0 @@
-//! The one file of the embedded store.
