@@ -36,9 +36,7 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, Script, ServerErrorKind, ToRedisArgs};
 
 use self::connection::{Connection, Connector};
-use super::{
-    Claim, Depths, Intake, List, MAX_LOOK_BYTES, NewEntry, QueueError, RetryEntry, RetryQueue,
-};
+use super::{Claim, Depths, Intake, List, MAX_LOOK_BYTES, NewEntry, QueueError, RetryEntry, RetryQueue};
 use crate::clock::Timestamp;
 
 mod connection;
@@ -181,10 +179,7 @@ impl RedisQueue {
 
 /// What stands between the first brace and the next closing one decides alone where a key is kept.
 fn has_hash_tag(prefix: &str) -> bool {
-    prefix
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'))
-        .is_some_and(|(tag, _)| !tag.is_empty())
+    prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 command!(LOOK_AT_NEW, "look_at_new.lua");
@@ -393,7 +388,8 @@ mod tests {
 
     #[test]
     fn a_chunk_is_bounded_in_entries_and_in_bytes() {
-        let entry = |bytes: usize| NewEntry { raw: vec![b'x'; bytes], intake: Intake::Malformed(String::new()) };
+        let entry =
+            |bytes: usize| NewEntry { raw: vec![b'x'; bytes], intake: Intake::Malformed(String::new()) };
         assert_eq!(next_chunk(&vec![entry(1); 250]).len(), CHUNK_ENTRIES);
         assert_eq!(next_chunk(&[entry(CHUNK_BYTES / 2), entry(CHUNK_BYTES / 2), entry(1)]).len(), 2);
         assert_eq!(next_chunk(&[entry(CHUNK_BYTES + 1), entry(1)]).len(), 1);
