@@ -7,6 +7,7 @@
 
 pub mod drain_suite;
 pub mod ledger_suite;
+pub mod queue_rooms;
 pub mod queue_suite;
 pub mod runtime_api;
 pub mod servers;
