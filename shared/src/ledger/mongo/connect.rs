@@ -1,0 +1,95 @@
+//! From a connection string to a client that is safe to keep money with.
+//!
+//! The string chooses the server, the credentials, TLS and the database; durability and patience are ours, and a
+//! string that asks for less durability is refused rather than overruled, since its author meant something by it.
+//! No message shows the string or a part of it: where a password is not percent-encoded, any part of it may end up
+//! where a host, a port or a database name is expected.
+
+use std::time::Duration;
+
+use mongodb::error::ErrorKind;
+use mongodb::options::{
+    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
+};
+use mongodb::{Client, Database};
+
+/// The database where the connection string's path names none.
+const DEFAULT_DATABASE: &str = "recoup";
+/// Connections a process keeps at most: a function works on one event at a time, and a drain on a few.
+const MAX_POOL_SIZE: u32 = 10;
+/// How long a write may wait for the majority's journals before it is an error.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long to look for a primary.
+const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long one connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A connection idle for longer is made anew: load balancers and frozen functions lose them without a word.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(60);
+
+const EXAMPLE: &str = "for example mongodb+srv://user:password@cluster0.example.mongodb.net/recoup";
+
+/// Why a connection string is refused. The message never shows the string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Nothing that the driver can read.
+    #[error(
+        "MONGODB_URI is not a MongoDB connection string (special characters in a password must be \
+         percent-encoded); {EXAMPLE}"
+    )]
+    NotAConnectionString,
+    /// The host of a `mongodb+srv` address has no SRV record, or no name server answered.
+    #[error("MONGODB_URI names a host that DNS does not resolve; {EXAMPLE}")]
+    Unresolved,
+    /// What stands in its path cannot be a database.
+    #[error("MONGODB_URI has a path that is not the name of a database; {EXAMPLE}")]
+    BadDatabase,
+    /// It asks for a write concern that could lose what was answered.
+    #[error(
+        "MONGODB_URI asks for {0}, but a ledger write must reach the journals of a majority; leave the option \
+         out or use w=majority&journal=true; {EXAMPLE}"
+    )]
+    WeakWriteConcern(&'static str),
+}
+
+/// A client for this connection string, and the ledger's database. Connects with the first operation.
+pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
+    let mut options = ClientOptions::parse(uri).await.map_err(|error| match *error.kind {
+        ErrorKind::DnsResolve { .. } => OpenError::Unresolved,
+        _ => OpenError::NotAConnectionString,
+    })?;
+    refuse_weak(options.write_concern.as_ref())?;
+    options.write_concern = Some(
+        WriteConcern::builder()
+            .w(Acknowledgment::Majority)
+            .w_timeout(WRITE_TIMEOUT)
+            .journal(true)
+            .build(),
+    );
+    options.read_concern = Some(ReadConcern::majority());
+    options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+    options.server_selection_timeout = Some(SERVER_SELECTION_TIMEOUT);
+    options.connect_timeout = Some(CONNECT_TIMEOUT);
+    options.max_idle_time = Some(MAX_IDLE_TIME);
+    options.max_pool_size = Some(options.max_pool_size.map_or(MAX_POOL_SIZE, |size| size.clamp(1, MAX_POOL_SIZE)));
+    options.app_name.get_or_insert_with(|| "recoup".to_owned());
+    let name = options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
+    if name.is_empty() || name.len() > 63 || name.contains(['/', '\\', '.', ' ', '"', '$', '@', ':', '\0']) {
+        return Err(OpenError::BadDatabase);
+    }
+    let client = Client::with_options(options).map_err(|_| OpenError::NotAConnectionString)?;
+    Ok(client.database(&name))
+}
+
+fn refuse_weak(asked: Option<&WriteConcern>) -> Result<(), OpenError> {
+    let Some(asked) = asked else { return Ok(()) };
+    match asked.w {
+        None | Some(Acknowledgment::Majority) => {}
+        Some(Acknowledgment::Nodes(0)) => return Err(OpenError::WeakWriteConcern("w=0")),
+        Some(Acknowledgment::Nodes(_)) => return Err(OpenError::WeakWriteConcern("a w that is a number")),
+        Some(_) => return Err(OpenError::WeakWriteConcern("a w that is not majority")),
+    }
+    if asked.journal == Some(false) {
+        return Err(OpenError::WeakWriteConcern("journal=false"));
+    }
+    Ok(())
+}

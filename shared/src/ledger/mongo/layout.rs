@@ -1,0 +1,269 @@
+//! What the database itself enforces and finds quickly: collection, validator, indexes, view.
+//!
+//! [`MongoLedger::init`] makes what is missing and brings up to date what differs, on an empty database and on a live
+//! one alike. The validator keeps every writer to invariants 1, 2, 3 and 6. It sees the new document only; that
+//! entries never change and attempts never go down rests on the guards, and on the rights of the database user.
+
+use futures_util::TryStreamExt;
+use mongodb::IndexModel;
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::{IndexOptions, ValidationAction, ValidationLevel};
+use mongodb::results::{CollectionSpecification, CollectionType};
+
+use super::document::SCHEMA;
+use super::errors::{STORE, command_code, from_driver};
+use super::reader::sum_of_entries;
+use super::{JOBS, MongoLedger, bounded};
+use crate::job::{EntryType, MAX_ATTEMPT, MAX_COST, Phase};
+use crate::ledger::LedgerError;
+
+/// The view with one document an entry.
+const LEDGER: &str = "ledger";
+/// The collection is there already.
+const NAMESPACE_EXISTS: i32 = 48;
+
+impl MongoLedger {
+    /// Creates or updates collection, validator, indexes and view. Safe to run again, by several at once, and on a
+    /// live database. Building an index on many jobs takes its time, so only the first answer is bounded.
+    ///
+    /// # Errors
+    /// [`LedgerError::Refused`] where the database user may not, or where something else bears one of the names;
+    /// [`LedgerError::Unavailable`].
+    pub async fn init(&self) -> Result<(), LedgerError> {
+        self.ping().await?;
+        self.ensure_collection().await?;
+        self.jobs.create_indexes(indexes()).await.map_err(|e| from_driver(&e))?;
+        self.ensure_view().await
+    }
+
+    /// Whether [`MongoLedger::init`] has run on this database: whether collection `jobs` is there.
+    ///
+    /// # Errors
+    /// As for any read.
+    pub async fn is_initialised(&self) -> Result<bool, LedgerError> {
+        bounded(async { Ok(self.specification(JOBS).await?.is_some()) }).await
+    }
+
+    async fn specification(&self, name: &str) -> Result<Option<CollectionSpecification>, LedgerError> {
+        let list = self.database.list_collections().filter(doc! { "name": name });
+        let mut found = list.await.map_err(|e| from_driver(&e))?;
+        found.try_next().await.map_err(|e| from_driver(&e))
+    }
+
+    async fn ensure_collection(&self) -> Result<(), LedgerError> {
+        let create = self
+            .database
+            .create_collection(JOBS)
+            .validator(validator())
+            .validation_level(ValidationLevel::Strict)
+            .validation_action(ValidationAction::Error);
+        match create.await {
+            Ok(()) => Ok(()),
+            Err(error) if command_code(&error) == Some(NAMESPACE_EXISTS) => {
+                self.change(doc! {
+                    "collMod": JOBS,
+                    "validator": validator(),
+                    "validationLevel": "strict",
+                    "validationAction": "error",
+                })
+                .await
+            }
+            Err(error) => Err(from_driver(&error)),
+        }
+    }
+
+    /// The view is left alone where it is as it should be, and changed in place where not, so that nobody who reads
+    /// it meanwhile finds it gone.
+    async fn ensure_view(&self) -> Result<(), LedgerError> {
+        let Some(found) = self.specification(LEDGER).await? else {
+            let create = self.database.create_collection(LEDGER).view_on(JOBS).pipeline(view());
+            return match create.await {
+                Err(error) if command_code(&error) != Some(NAMESPACE_EXISTS) => Err(from_driver(&error)),
+                Ok(()) | Err(_) => Ok(()),
+            };
+        };
+        if !matches!(found.collection_type, CollectionType::View) {
+            let what = format!("{LEDGER} is a collection, but must be a view; rename or drop it");
+            return Err(LedgerError::Refused { store: STORE, what });
+        }
+        if found.options.view_on.as_deref() == Some(JOBS) && found.options.pipeline == Some(view()) {
+            return Ok(());
+        }
+        self.change(doc! { "collMod": LEDGER, "viewOn": JOBS, "pipeline": view() }).await
+    }
+
+    async fn change(&self, mut command: Document) -> Result<(), LedgerError> {
+        command.insert("writeConcern", doc! { "w": "majority" });
+        self.database.run_command(command).await.map_err(|e| from_driver(&e)).map(|_| ())
+    }
+}
+
+/// One document an entry, from its job's own fields and nothing else.
+fn view() -> Vec<Document> {
+    vec![
+        doc! { "$unwind": "$entries" },
+        doc! { "$project": {
+            "_id": { "$concat": ["$_id", ":", "$entries.type"] },
+            "job_id": "$_id",
+            "account_id": 1,
+            "type": "$entries.type",
+            "amount": "$entries.amount",
+            "created_at": "$entries.created_at",
+        } },
+    ]
+}
+
+/// Each serves one reader; the partial ones hold only the jobs that their reader looks for, so what is delivered
+/// costs them nothing.
+fn indexes() -> [IndexModel; 5] {
+    let running = Phase::Running.as_str();
+    [
+        // Balance and statement of one account.
+        index("account", doc! { "account_id": 1 }, None),
+        // The sweep: retries that should have been taken up.
+        index(
+            "overdue_retries",
+            doc! { "not_before": 1, "_id": 1 },
+            Some(doc! { "phase": Phase::RetryWaiting.as_str() }),
+        ),
+        // The sweep: hand-overs nobody finished (dispatched_at unset, by updated_at), and attempts without any
+        // signal (by dispatched_at).
+        index(
+            "retries_under_way",
+            doc! { "dispatched_at": 1, "updated_at": 1, "_id": 1 },
+            Some(doc! { "phase": running, "attempts": { "$gt": 0 } }),
+        ),
+        // The sweep: first attempts without any signal.
+        index(
+            "first_attempts_under_way",
+            doc! { "created_at": 1, "_id": 1 },
+            Some(doc! { "phase": running, "attempts": 0 }),
+        ),
+        // The listing of dead letters, in pages by id.
+        index(
+            "dead_letters",
+            doc! { "phase": 1, "_id": 1 },
+            Some(doc! { "phase": Phase::DeadLettered.as_str() }),
+        ),
+    ]
+}
+
+fn index(name: &str, keys: Document, only: Option<Document>) -> IndexModel {
+    let options = IndexOptions::builder().name(name.to_owned()).partial_filter_expression(only).build();
+    IndexModel::builder().keys(keys).options(options).build()
+}
+
+/// The layout by type, and the invariants by expression. Fields that are not named are allowed.
+fn validator() -> Document {
+    doc! { "$jsonSchema": schema(), "$expr": { "$and": [
+        entries_are_as_cost_and_flags_say(),
+        entries_are_in_order_of_time(),
+        reclaimed_is_refunded_and_delivered(),
+        net_is_the_sum(),
+        failed_is_refunded(),
+        set_aside_is_refunded(),
+    ] } }
+}
+
+fn schema() -> Document {
+    let whole = |minimum: i64, maximum: i64| doc! { "bsonType": ["int", "long"], "minimum": minimum, "maximum": maximum };
+    let most = i64::from(MAX_ATTEMPT);
+    let amount = whole(-MAX_COST, MAX_COST);
+    let phases: Vec<&str> = Phase::ALL.into_iter().map(Phase::as_str).collect();
+    let kinds: Vec<&str> = EntryType::ALL.into_iter().map(EntryType::as_str).collect();
+    doc! {
+        "bsonType": "object",
+        "required": [
+            "_id", "schema", "account_id", "cost", "is_refunded", "is_reclaimed", "phase", "attempts",
+            "max_attempts", "entries", "net", "created_at", "updated_at",
+        ],
+        "properties": {
+            "_id": { "bsonType": "string", "minLength": 1 },
+            "schema": whole(i64::from(SCHEMA), i64::from(SCHEMA)),
+            "account_id": { "bsonType": "string", "minLength": 1 },
+            "cost": whole(1, MAX_COST),
+            "is_refunded": { "bsonType": "bool" },
+            "refunded_at": { "bsonType": "date" },
+            "is_reclaimed": { "bsonType": "bool" },
+            "reclaimed_at": { "bsonType": "date" },
+            "delivered_at": { "bsonType": "date" },
+            "phase": { "enum": phases },
+            "attempts": whole(0, most),
+            "max_attempts": whole(0, most),
+            "not_before": { "bsonType": "date" },
+            "dispatched_at": { "bsonType": "date" },
+            "last_error": {
+                "bsonType": "object",
+                "required": ["reason", "at"],
+                "properties": { "reason": { "bsonType": "string" }, "at": { "bsonType": "date" } },
+            },
+            "counted_events": { "bsonType": "array", "items": { "bsonType": "string" } },
+            "redriven_at": { "bsonType": "date" },
+            "entries": {
+                "bsonType": "array",
+                "items": {
+                    "bsonType": "object",
+                    "required": ["type", "amount", "created_at"],
+                    "properties": {
+                        "type": { "enum": kinds }, "amount": amount.clone(), "created_at": { "bsonType": "date" },
+                    },
+                },
+            },
+            "net": amount,
+            "replayed": { "bsonType": "bool" },
+            "created_at": { "bsonType": "date" },
+            "updated_at": { "bsonType": "date" },
+        },
+    }
+}
+
+/// Invariant 1: charge, then refund if refunded, then reclaim if reclaimed; each the job's own cost.
+fn entries_are_as_cost_and_flags_say() -> Document {
+    let stands = doc! { "$map": { "input": "$entries", "in": ["$$this.type", "$$this.amount"] } };
+    let taken = doc! { "$multiply": ["$cost", -1] };
+    let entry = |kind: EntryType, amount: Bson| Bson::from(vec![Bson::from(vec![kind.as_str().into(), amount])]);
+    let entry_if = |flag: &str, kind: EntryType, amount: Bson| {
+        doc! { "$cond": [flag, entry(kind, amount), []] }
+    };
+    doc! { "$eq": [stands, { "$concatArrays": [
+        entry(EntryType::Charge, taken.clone().into()),
+        entry_if("$is_refunded", EntryType::Refund, "$cost".into()),
+        entry_if("$is_reclaimed", EntryType::Reclaim, taken.into()),
+    ] }] }
+}
+
+/// No entry is older than the one in front of it.
+fn entries_are_in_order_of_time() -> Document {
+    let time_at = |position: Bson| {
+        let entry = doc! { "$arrayElemAt": ["$entries", position] };
+        doc! { "$let": { "vars": { "entry": entry }, "in": "$$entry.created_at" } }
+    };
+    let in_front = doc! { "$subtract": ["$$this", 1] };
+    doc! { "$allElementsTrue": [{ "$map": {
+        "input": { "$range": [1, { "$size": "$entries" }] },
+        "in": { "$lte": [time_at(in_front.into()), time_at("$$this".into())] },
+    } }] }
+}
+
+/// Invariant 2.
+fn reclaimed_is_refunded_and_delivered() -> Document {
+    let delivered = doc! { "$eq": ["$phase", Phase::Delivered.as_str()] };
+    doc! { "$eq": ["$is_reclaimed", { "$and": ["$is_refunded", delivered] }] }
+}
+
+/// Invariant 3; with 1 and 2, delivered jobs then stand at -cost and others that were refunded at 0.
+fn net_is_the_sum() -> Document {
+    doc! { "$eq": ["$net", sum_of_entries()] }
+}
+
+/// Invariant 6, first half.
+fn failed_is_refunded() -> Document {
+    doc! { "$eq": [{ "$gt": ["$attempts", 0] }, "$is_refunded"] }
+}
+
+/// Invariant 6, second half.
+fn set_aside_is_refunded() -> Document {
+    let phases =
+        [Phase::RetryWaiting.as_str(), Phase::DeadLettered.as_str(), Phase::Failed.as_str()];
+    doc! { "$or": [{ "$not": [{ "$in": ["$phase", phases] }] }, "$is_refunded"] }
+}

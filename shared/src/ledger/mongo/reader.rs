@@ -1,0 +1,224 @@
+//! What people ask: stories, balances, statements, pages of jobs, totals.
+//!
+//! Sums and rows come from the entries. The server adds them up with `$reduce`, since a bare `$sum` over the path of
+//! an array is not computed the same way by every compatible server. MongoDB turns a sum of 64-bit integers that no
+//! 64-bit integer holds into a double, so a double here means overflow, never a rounded balance.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use mongodb::bson::{Bson, Document, doc};
+
+use super::errors::{from_driver, unavailable};
+use super::{MongoLedger, bounded, document, page_limit};
+use crate::clock::{Deadline, Timestamp};
+use crate::job::{AccountId, EntryType, Job, JobId, LedgerRow, Phase};
+use crate::ledger::{JobOrFault, LedgerError, LedgerReader, Totals};
+
+/// What a report over many jobs may take. A person waits for it, so it is bounded by patience, not by an
+/// invocation; before it starts, a ping within the ordinary bound finds out whether the server is there at all.
+const REPORT_BOUND: Duration = Duration::from_secs(15 * 60);
+
+/// The types that an `_id` may have where no validator stood in the way, other than a string.
+const OTHER_ID_TYPES: [&str; 8] =
+    ["null", "bool", "number", "date", "timestamp", "objectId", "binData", "object"];
+
+impl MongoLedger {
+    /// Whether the server answers; within the bound of one call.
+    pub(super) async fn ping(&self) -> Result<(), LedgerError> {
+        bounded(async {
+            self.database.run_command(doc! { "ping": 1 }).await.map_err(|e| from_driver(&e)).map(|_| ())
+        })
+        .await
+    }
+
+    async fn report(
+        &self,
+        pipeline: Vec<Document>,
+        mut each: impl FnMut(Document) -> Result<(), LedgerError> + Send,
+    ) -> Result<(), LedgerError> {
+        self.ping().await?;
+        let run = async {
+            let aggregate = self.jobs.aggregate(pipeline).allow_disk_use(true);
+            let mut rows = aggregate.await.map_err(|e| from_driver(&e))?;
+            while let Some(row) = rows.try_next().await.map_err(|e| from_driver(&e))? {
+                each(row)?;
+            }
+            Ok(())
+        };
+        let done = Deadline::after(REPORT_BOUND).bound(run).await;
+        done.unwrap_or_else(|| Err(unavailable(format!("not done within {} s", REPORT_BOUND.as_secs()))))
+    }
+
+    async fn page(&self, filter: Document, limit: usize) -> Result<Vec<Document>, LedgerError> {
+        bounded(async {
+            let find = self.jobs.find(filter).sort(doc! { "_id": 1 }).limit(page_limit(limit));
+            find.await.map_err(|e| from_driver(&e))?.try_collect().await.map_err(|e| from_driver(&e))
+        })
+        .await
+    }
+}
+
+impl LedgerReader for MongoLedger {
+    async fn job(&self, job_id: &JobId) -> Result<Option<Job>, LedgerError> {
+        bounded(self.read(job_id)).await
+    }
+
+    async fn balance(&self, account_id: &AccountId) -> Result<i64, LedgerError> {
+        let pipeline = vec![
+            doc! { "$match": { "account_id": account_id.as_str() } },
+            doc! { "$group": { "_id": Bson::Null, "sum": { "$sum": sum_of_entries() } } },
+        ];
+        let mut balance = 0;
+        self.report(pipeline, |row| {
+            balance = sum(&row, "sum", || format!("account {account_id:?}"))?;
+            Ok(())
+        })
+        .await?;
+        Ok(balance)
+    }
+
+    async fn statement(
+        &self,
+        account_id: &AccountId,
+        until: Option<Timestamp>,
+        each: &mut (dyn FnMut(LedgerRow) + Send),
+    ) -> Result<(), LedgerError> {
+        let mut pipeline = vec![
+            doc! { "$match": { "account_id": account_id.as_str() } },
+            doc! { "$project": { "account_id": 1, "entries": 1 } },
+            doc! { "$unwind": { "path": "$entries", "includeArrayIndex": "position" } },
+        ];
+        if let Some(until) = until {
+            pipeline.push(doc! { "$match": { "entries.created_at": { "$lt": document::date(until) } } });
+        }
+        pipeline.extend([
+            doc! { "$sort": { "entries.created_at": 1, "position": 1, "_id": 1 } },
+            doc! { "$project": { "account_id": 1, "entry": "$entries" } },
+        ]);
+        self.report(pipeline, |row| {
+            each(document::read_row(&row)?);
+            Ok(())
+        })
+        .await
+    }
+
+    /// In front of the first page of all jobs come the faults of documents whose `_id` is no string at all: they
+    /// stand in no order with the others.
+    async fn jobs(
+        &self,
+        phase: Option<Phase>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, JobOrFault)>, LedgerError> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let mut filter = doc! { "_id": { "$type": "string" } };
+        if let Some(after) = after {
+            filter.insert("_id", doc! { "$gt": after });
+        }
+        if let Some(phase) = phase {
+            filter.insert("phase", phase.as_str());
+        }
+        let mut found = Vec::new();
+        if phase.is_none() && after.is_none() {
+            let other_ids: Vec<&str> = OTHER_ID_TYPES.to_vec();
+            found = self.page(doc! { "_id": { "$type": other_ids } }, limit).await?;
+        }
+        found.extend(self.page(filter, limit).await?);
+        let read = |document: &Document| document::read_job(document).map_err(LedgerError::from);
+        Ok(found.iter().map(|document| (document::id_text(document), read(document))).collect())
+    }
+
+    async fn totals(&self) -> Result<Totals, LedgerError> {
+        let mut totals = Totals::default();
+        self.report(totals_pipeline(), |row| {
+            totals = read_totals(&row)?;
+            Ok(())
+        })
+        .await?;
+        Ok(totals)
+    }
+
+    async fn any_live_job(&self) -> Result<Option<String>, LedgerError> {
+        bounded(async {
+            let find = self.jobs.find_one(doc! { "replayed": { "$ne": true } }).projection(doc! { "_id": 1 });
+            let found = find.await.map_err(|e| from_driver(&e))?;
+            Ok(found.as_ref().map(document::id_text))
+        })
+        .await
+    }
+}
+
+/// The sum of a document's entries.
+pub(super) fn sum_of_entries() -> Document {
+    reduced(doc! { "$add": ["$$value", "$$this.amount"] })
+}
+
+/// The sum of a document's entries of one type.
+fn sum_of(kind: EntryType) -> Document {
+    let is_it = doc! { "$eq": ["$$this.type", kind.as_str()] };
+    reduced(doc! { "$add": ["$$value", { "$cond": [is_it, "$$this.amount", 0_i64] }] })
+}
+
+fn reduced(step: Document) -> Document {
+    doc! { "$reduce": { "input": "$entries", "initialValue": 0_i64, "in": step } }
+}
+
+/// By account first, so that accounts are counted by the same pass.
+fn totals_pipeline() -> Vec<Document> {
+    let counted_if = |phase: Phase| doc! { "$cond": [{ "$eq": ["$phase", phase.as_str()] }, 1_i64, 0_i64] };
+    let unpaid = doc! { "$add": ["$cost", sum_of_entries()] };
+    let is_delivered = doc! { "$eq": ["$phase", Phase::Delivered.as_str()] };
+    vec![
+        doc! { "$group": {
+            "_id": "$account_id",
+            "jobs": { "$sum": 1_i64 },
+            "charge": { "$sum": sum_of(EntryType::Charge) },
+            "refund": { "$sum": sum_of(EntryType::Refund) },
+            "reclaim": { "$sum": sum_of(EntryType::Reclaim) },
+            "waiting": { "$sum": counted_if(Phase::RetryWaiting) },
+            "given_away": { "$sum": { "$cond": [is_delivered, unpaid, 0_i64] } },
+        } },
+        doc! { "$group": {
+            "_id": Bson::Null,
+            "jobs": { "$sum": "$jobs" },
+            "accounts": { "$sum": 1_i64 },
+            "charge": { "$sum": "$charge" },
+            "refund": { "$sum": "$refund" },
+            "reclaim": { "$sum": "$reclaim" },
+            "waiting": { "$sum": "$waiting" },
+            "given_away": { "$sum": "$given_away" },
+        } },
+    ]
+}
+
+fn read_totals(row: &Document) -> Result<Totals, LedgerError> {
+    let whose = || "all accounts".to_owned();
+    let credits = |name: &str| sum(row, name, whose);
+    let count = |name: &str| credits(name).map(i64::unsigned_abs);
+    let positive = |name: &str| {
+        credits(name)?.checked_neg().ok_or_else(|| LedgerError::Overflow(whose()))
+    };
+    Ok(Totals {
+        jobs: count("jobs")?,
+        accounts: count("accounts")?,
+        charged: positive("charge")?,
+        refunded: credits("refund")?,
+        reclaimed: positive("reclaim")?,
+        waiting: count("waiting")?,
+        given_away: credits("given_away")?,
+    })
+}
+
+/// A sum that the server made. A double is what it makes of one that 64 bits do not hold.
+fn sum(row: &Document, name: &str, whose: impl Fn() -> String) -> Result<i64, LedgerError> {
+    match row.get(name) {
+        Some(Bson::Double(beyond)) if beyond.abs() >= TWO_TO_63 => Err(LedgerError::Overflow(whose())),
+        _ => document::integer(row, name).map_err(|what| LedgerError::Unreadable { job_id: whose(), what }),
+    }
+}
+
+/// The first number that a signed 64-bit integer does not hold, exact as a double.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
