@@ -1,7 +1,28 @@
 //! What arrives, in all its envelopes, becomes one completion event.
+//!
+//! Pure. An event comes bare, or as the `detail` of an EventBridge event, or as the `Message` of an SNS notification,
+//! and any of these as the body of a record in an SQS batch. So reading is a loop that takes off one layer at a time,
+//! [`MAX_LAYERS`] at most; a `job_id` at the top of a layer ends it. Nothing recurses, however deep the input nests.
+//!
+//! Layers are read as unparsed JSON text (`RawValue`) field by field, for three reasons. A field of ours that stands
+//! there twice is an error, where a map would silently keep one of the two. Fields that are not ours are skipped
+//! without being built. And the envelope types of `aws_lambda_events` ask for fields that not every sender gives (SNS
+//! writes `SigningCertURL` to SQS and `SigningCertUrl` to Lambda), which must not cost anybody a refund.
+//!
+//! One bad record never fails its neighbours: each carries its own result.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::job::{AccountId, EventId, JobId};
+use crate::job::{AccountId, EventId, IdError, JobId, MAX_ATTEMPT, cut_reason};
+
+/// Layers that one event may have: SNS around EventBridge around the event is three; the rest is headroom.
+pub const MAX_LAYERS: usize = 4;
+/// Characters of a wrong value that an error repeats.
+const SHOWN_CHARS: usize = 60;
 
 /// The news that an attempt of a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,3 +42,376 @@ pub struct CompletionEvent {
     /// The account, where given: it must be the job's own.
     pub account_id: Option<AccountId>,
 }
+
+/// What an event says of the attempt, which is which function it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// It failed.
+    Failed,
+    /// It succeeded.
+    Succeeded,
+}
+
+impl Signal {
+    /// The detail-type of our own EventBridge events.
+    pub fn detail_type(self) -> &'static str {
+        match self {
+            Self::Failed => "Job Failed",
+            Self::Succeeded => "Job Succeeded",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Failed => Self::Succeeded,
+            Self::Succeeded => Self::Failed,
+        }
+    }
+}
+
+/// Why something is no completion event. All of these are for the sender to fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// No JSON, or a field of ours twice.
+    #[error("{place} cannot be read: {problem}; expected a JSON object with a job_id")]
+    Unreadable {
+        /// The layer.
+        place: Place,
+        /// What the parser says.
+        problem: String,
+    },
+    /// A field is missing, of the wrong type or out of range.
+    #[error("{field} is {found}; expected {expected}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What stands there, shortened.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// A text that is no id.
+    #[error("{field} {problem}")]
+    Id {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: IdError,
+    },
+    /// An event of ours at the wrong function: a rule or a queue is wired to the wrong target.
+    #[error("detail-type is {given:?}; expected {expected:?}: send this event to the other function")]
+    OtherSignal {
+        /// What the envelope says.
+        given: &'static str,
+        /// What this function takes.
+        expected: &'static str,
+    },
+    /// Envelopes in envelopes.
+    #[error("the event lies in more than {MAX_LAYERS} envelopes; expected at most SQS, SNS and EventBridge")]
+    TooDeep,
+}
+
+/// Which layer an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// What the function was invoked with.
+    Payload,
+    /// A record of an SQS batch.
+    Record,
+    /// The body of an SQS message.
+    Body,
+    /// The message of an SNS notification.
+    Message,
+    /// The detail of an EventBridge event.
+    Detail,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Payload => "the payload",
+            Self::Record => "the record",
+            Self::Body => "body",
+            Self::Message => "Message",
+            Self::Detail => "detail",
+        })
+    }
+}
+
+/// What a function was invoked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// One event.
+    One(Box<CompletionEvent>),
+    /// An SQS batch, in its order.
+    Batch(Vec<Record>),
+}
+
+/// One record of an SQS batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its `messageId`, by which a failure is reported; an empty one is none.
+    pub message_id: Option<String>,
+    /// The event in it.
+    pub event: Result<CompletionEvent, EventError>,
+}
+
+/// Reads what the function for `signal` was invoked with.
+///
+/// # Errors
+/// [`EventError`] where the payload is neither one event nor a batch. A bad record of a batch carries its own error.
+pub fn parse_payload(signal: Signal, payload: &[u8]) -> Result<Payload, EventError> {
+    let text = std::str::from_utf8(payload)
+        .map_err(|e| EventError::Unreadable { place: Place::Payload, problem: e.to_string() })?;
+    let layer: Layer<'_> = object(Place::Payload, text)?;
+    match (layer.job_id, layer.records) {
+        (None, Some(records)) => {
+            let records: Vec<&RawValue> = serde_json::from_str(records.get())
+                .map_err(|_| wrong("Records", records, "an array of SQS messages"))?;
+            Ok(Payload::Batch(records.into_iter().map(|record| read_record(signal, record)).collect()))
+        }
+        (Some(_), _) | (None, None) => unwrap(signal, layer, None).map(|e| Payload::One(Box::new(e))),
+    }
+}
+
+/// Reads a bare event, such as a line of an event log.
+///
+/// # Errors
+/// [`EventError`] says which field is wrong.
+pub fn parse_bare(text: &str) -> Result<CompletionEvent, EventError> {
+    let layer: Layer<'_> = object(Place::Payload, text)?;
+    read_event(&layer, None)
+}
+
+/// The fields of ours at the top of any layer, unparsed; a null is present.
+#[derive(Deserialize)]
+struct Layer<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    job_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    attempt: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    reason: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    retryable: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    event_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    occurred_at: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    account_id: Option<&'a RawValue>,
+    /// EventBridge: `id`, `detail-type` and `detail`.
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "detail-type", deserialize_with = "present")]
+    detail_type: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    detail: Option<&'a RawValue>,
+    /// SNS: `MessageId` and `Message`.
+    #[serde(borrow, default, rename = "MessageId", deserialize_with = "present")]
+    message_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "Message", deserialize_with = "present")]
+    message: Option<&'a RawValue>,
+    /// SQS.
+    #[serde(borrow, default, rename = "Records", deserialize_with = "present")]
+    records: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SqsRecord<'a> {
+    #[serde(borrow, default, rename = "messageId", deserialize_with = "present")]
+    message_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    body: Option<&'a RawValue>,
+}
+
+/// Serde's own `Option` takes a null for an absent field; here the two differ, because a `job_id` that is null is
+/// still a `job_id`.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads the fields of an object. Serde would take an array for one as well, by position.
+fn object<'a, T: Deserialize<'a>>(place: Place, text: &'a str) -> Result<T, EventError> {
+    let unreadable = |problem| EventError::Unreadable { place, problem };
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(unreadable(format!("it is {}", shortened(text))));
+    }
+    serde_json::from_str(text).map_err(|e| unreadable(shortened(&e.to_string())))
+}
+
+fn read_record(signal: Signal, record: &RawValue) -> Record {
+    let record: SqsRecord<'_> = match object(Place::Record, record.get()) {
+        Ok(record) => record,
+        Err(error) => return Record { message_id: None, event: Err(error) },
+    };
+    let message_id = record
+        .message_id
+        .and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
+        .filter(|id| !id.is_empty());
+    let event = read_body(signal, record.body, message_id.as_deref());
+    Record { message_id, event }
+}
+
+fn read_body(
+    signal: Signal,
+    body: Option<&RawValue>,
+    message_id: Option<&str>,
+) -> Result<CompletionEvent, EventError> {
+    let body = required_text("body", body, "a string that holds a JSON object")?;
+    let envelope_id = message_id.and_then(|id| EventId::new(id).ok());
+    unwrap(signal, object(Place::Body, &body)?, envelope_id)
+}
+
+/// Takes one envelope off after the other. An envelope's id that is none counts as absent: it is not the sender's
+/// to choose.
+fn unwrap(
+    signal: Signal,
+    layer: Layer<'_>,
+    envelope_id: Option<EventId>,
+) -> Result<CompletionEvent, EventError> {
+    let mut inner = match step(signal, &layer, envelope_id)? {
+        Step::Event(event) => return Ok(*event),
+        Step::Envelope(inner) => inner,
+    };
+    for _ in 1..MAX_LAYERS {
+        let layer: Layer<'_> = object(inner.place, &inner.text)?;
+        inner = match step(signal, &layer, inner.envelope_id)? {
+            Step::Event(event) => return Ok(*event),
+            Step::Envelope(inner) => inner,
+        };
+    }
+    Err(EventError::TooDeep)
+}
+
+/// What a layer turned out to be.
+enum Step {
+    Event(Box<CompletionEvent>),
+    Envelope(Inner),
+}
+
+/// What lay in an envelope.
+struct Inner {
+    place: Place,
+    text: String,
+    envelope_id: Option<EventId>,
+}
+
+fn step(signal: Signal, layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<Step, EventError> {
+    if layer.job_id.is_some() {
+        return read_event(layer, envelope_id).map(|event| Step::Event(Box::new(event)));
+    }
+    if let Some(detail) = layer.detail {
+        check_detail_type(signal, layer.detail_type)?;
+        let envelope_id = own_id(layer.id).or(envelope_id);
+        return Ok(Step::Envelope(Inner {
+            place: Place::Detail,
+            text: detail.get().to_owned(),
+            envelope_id,
+        }));
+    }
+    if layer.message.is_some() {
+        let text = required_text("Message", layer.message, "a string that holds a JSON object")?;
+        let envelope_id = own_id(layer.message_id).or(envelope_id);
+        return Ok(Step::Envelope(Inner { place: Place::Message, text, envelope_id }));
+    }
+    Err(EventError::Field { field: "job_id", found: "missing".to_owned(), expected: ID })
+}
+
+fn own_id(raw: Option<&RawValue>) -> Option<EventId> {
+    serde_json::from_str::<String>(raw?.get()).ok().and_then(|id| EventId::new(id).ok())
+}
+
+/// Only our own detail-types say which function an event is for; any other is taken by its detail.
+fn check_detail_type(signal: Signal, detail_type: Option<&RawValue>) -> Result<(), EventError> {
+    let given = detail_type.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    let other = signal.other().detail_type();
+    if given.as_deref() == Some(other) {
+        return Err(EventError::OtherSignal { given: other, expected: signal.detail_type() });
+    }
+    Ok(())
+}
+
+const ID: &str = "a string of 1 to 256 characters";
+
+fn read_event(layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<CompletionEvent, EventError> {
+    let job_id = required_text("job_id", layer.job_id, ID)?;
+    let job_id = JobId::new(job_id).map_err(|problem| EventError::Id { field: "job_id", problem })?;
+    let event_id = optional::<String>("event_id", layer.event_id, ID)?
+        .map(|id| EventId::new(id).map_err(|problem| EventError::Id { field: "event_id", problem }))
+        .transpose()?;
+    let account_id = optional::<String>("account_id", layer.account_id, ID)?
+        .map(|id| AccountId::new(id).map_err(|problem| EventError::Id { field: "account_id", problem }))
+        .transpose()?;
+    let reason = optional::<String>("reason", layer.reason, "a string")?;
+    Ok(CompletionEvent {
+        job_id,
+        attempt: read_attempt(layer.attempt)?,
+        reason: reason.map(|reason| cut_reason(&reason).to_owned()),
+        retryable: optional("retryable", layer.retryable, "true or false")?.unwrap_or(true),
+        event_id: event_id.or(envelope_id),
+        occurred_at: read_time(layer.occurred_at)?,
+        account_id,
+    })
+}
+
+fn read_attempt(raw: Option<&RawValue>) -> Result<Option<u32>, EventError> {
+    const EXPECTED: &str = "a whole number from 1 to 2147483647";
+    match (optional::<u32>("attempt", raw, EXPECTED)?, raw) {
+        (Some(attempt), Some(raw)) if !(1..=MAX_ATTEMPT).contains(&attempt) => {
+            Err(wrong("attempt", raw, EXPECTED))
+        }
+        (attempt, _) => Ok(attempt),
+    }
+}
+
+fn read_time(raw: Option<&RawValue>) -> Result<Option<Timestamp>, EventError> {
+    const EXPECTED: &str = "an RFC 3339 time with an offset, such as 2026-01-01T00:00:00Z";
+    match (optional::<String>("occurred_at", raw, EXPECTED)?, raw) {
+        (Some(text), Some(raw)) => {
+            Timestamp::parse_rfc3339(&text).map(Some).ok_or_else(|| wrong("occurred_at", raw, EXPECTED))
+        }
+        (_, _) => Ok(None),
+    }
+}
+
+/// An optional field; null counts as absent.
+fn optional<T: for<'de> Deserialize<'de>>(
+    field: &'static str,
+    raw: Option<&RawValue>,
+    expected: &'static str,
+) -> Result<Option<T>, EventError> {
+    match raw {
+        None => Ok(None),
+        Some(raw) => serde_json::from_str(raw.get()).map_err(|_| wrong(field, raw, expected)),
+    }
+}
+
+fn required_text(
+    field: &'static str,
+    raw: Option<&RawValue>,
+    expected: &'static str,
+) -> Result<String, EventError> {
+    let raw = raw.ok_or_else(|| EventError::Field { field, found: "missing".to_owned(), expected })?;
+    serde_json::from_str(raw.get()).map_err(|_| wrong(field, raw, expected))
+}
+
+fn wrong(field: &'static str, found: &RawValue, expected: &'static str) -> EventError {
+    EventError::Field { field, found: shortened(found.get()), expected }
+}
+
+/// The text on one line, cut to [`SHOWN_CHARS`].
+fn shortened(text: &str) -> String {
+    if text.trim().is_empty() {
+        return "empty".to_owned();
+    }
+    let line = |c: char| if c.is_control() { ' ' } else { c };
+    let mut shown: String = text.chars().take(SHOWN_CHARS).map(line).collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,0 @@
-//! The functions under the Lambda runtime.

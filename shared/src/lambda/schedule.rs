@@ -1,0 +1,152 @@
+//! The scheduler: a schedule comes once a minute at most, so one invocation may repeat its pass each second.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::{Failed, Invocation, StartError, panic_text, serve};
+use crate::clock::{Clock, Deadline};
+use crate::handlers::drain::{DrainCounts, DrainError};
+
+/// How far apart passes begin.
+const EACH: Duration = Duration::from_secs(1);
+/// A pass with less time than this would claim entries only to give them back.
+const SHORTEST_PASS: Duration = Duration::from_secs(1);
+
+/// Polls for invocations, whatever their payload, and runs `pass` for each: once, or each second for `drain_for`.
+///
+/// # Errors
+/// [`StartError`] where the process does not run under Lambda, or the runtime goes away.
+pub async fn serve_schedule(
+    drain_for: Duration,
+    clock: &impl Clock,
+    pass: impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+) -> Result<(), StartError> {
+    let pass = &pass;
+    serve(async |_: &str, invocation: &Invocation| {
+        let counts = passes(drain_for, clock, invocation.deadline, pass).await?;
+        tracing::info!(
+            request_id = invocation.request_id,
+            dispatched = counts.dispatched,
+            parked = counts.parked,
+            dead_lettered = counts.dead_lettered,
+            dropped = counts.dropped,
+            recovered = counts.recovered,
+            malformed = counts.malformed,
+            swept = counts.swept,
+            timed_out = counts.timed_out,
+            "drained"
+        );
+        Ok(counts)
+    })
+    .await
+}
+
+async fn passes(
+    drain_for: Duration,
+    clock: &impl Clock,
+    deadline: Deadline,
+    pass: &impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+) -> Result<DrainCounts, Failed> {
+    let until = deadline.at_most(drain_for);
+    let mut counts = DrainCounts::default();
+    loop {
+        let next = Deadline::after(EACH);
+        counts += one(deadline, pass).await?;
+        let wait = next.left();
+        if until.left() <= wait || deadline.left() < wait + SHORTEST_PASS {
+            return Ok(counts);
+        }
+        clock.sleep(wait).await;
+    }
+}
+
+async fn one(
+    deadline: Deadline,
+    pass: &impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+) -> Result<DrainCounts, Failed> {
+    let failed = |kind, message| Err(Failed { kind, message });
+    match deadline.bound(AssertUnwindSafe(pass(deadline)).catch_unwind()).await {
+        Some(Ok(Ok(counts))) => Ok(counts),
+        Some(Ok(Err(error))) => failed(kind(&error), error.to_string()),
+        Some(Err(panic)) => failed("Panic", format!("the drain panicked: {}", panic_text(panic.as_ref()))),
+        None => failed("Deadline", "the drain did not end before the function's deadline".to_owned()),
+    }
+}
+
+fn kind(error: &DrainError) -> &'static str {
+    match error {
+        DrainError::Ledger(_) => "LedgerError",
+        DrainError::Queue(_) => "QueueError",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::clock::{Timestamp, VirtualClock};
+    use crate::queue::QueueError;
+
+    async fn drained(
+        drain_for: Duration,
+        deadline: Deadline,
+        pass: impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+    ) -> Result<DrainCounts, Failed> {
+        let clock = VirtualClock::new(Timestamp::from_millis(0));
+        passes(drain_for, &clock, deadline, &pass).await
+    }
+
+    fn dispatched(dispatched: u64) -> DrainCounts {
+        DrainCounts { dispatched, ..DrainCounts::default() }
+    }
+
+    #[tokio::test]
+    async fn one_pass_is_the_rule() {
+        let runs = Cell::new(0);
+        let counts = drained(Duration::ZERO, Deadline::NONE, async |_| {
+            runs.set(runs.get() + 1);
+            Ok(dispatched(3))
+        });
+        assert_eq!(counts.await.unwrap(), dispatched(3));
+        assert_eq!(runs.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn passes_repeat_while_there_is_time_and_their_counts_add_up() {
+        let runs = Cell::new(0_u64);
+        let counts = drained(Duration::from_millis(1_100), Deadline::NONE, async |_| {
+            runs.set(runs.get() + 1);
+            Ok(dispatched(1))
+        });
+        // The virtual clock makes nothing of the second between passes, so there are many.
+        assert_eq!(counts.await.unwrap().dispatched, runs.get());
+        assert!(runs.get() > 1);
+    }
+
+    #[tokio::test]
+    async fn no_pass_begins_that_the_deadline_would_cut_short() {
+        let runs = Cell::new(0);
+        let deadline = Deadline::after(Duration::from_millis(1_500));
+        let counts = drained(Duration::from_secs(60), deadline, async |_| {
+            runs.set(runs.get() + 1);
+            Ok(dispatched(1))
+        });
+        assert_eq!(counts.await.unwrap(), dispatched(1));
+        assert_eq!(runs.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_pass_that_fails_hangs_or_panics_fails_the_invocation() {
+        let refused = || QueueError::Unavailable { store: "Redis", what: "connection refused".to_owned() };
+        let failed = drained(Duration::ZERO, Deadline::NONE, async |_| Err(refused().into()));
+        assert_eq!(failed.await.unwrap_err().kind, "QueueError");
+        let soon = Deadline::after(Duration::from_millis(50));
+        let hung = drained(Duration::ZERO, soon, async |_| std::future::pending().await);
+        assert_eq!(hung.await.unwrap_err().kind, "Deadline");
+        let panicked = drained(Duration::ZERO, Deadline::NONE, async |_| panic!("no such luck"));
+        assert_eq!(panicked.await.unwrap_err().message, "the drain panicked: no such luck");
+    }
+}
