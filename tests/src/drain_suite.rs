@@ -4,7 +4,6 @@
 //! by hand and never the second.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,9 +20,11 @@ use recoup::job::{AccountId, Cost, Job, JobId, Phase};
 use recoup::ledger::{Ledger, LedgerReader};
 use recoup::queue::entry::canonical;
 use recoup::queue::{
-    Claim, DispatchMessage, Intake, List, MAX_EXPIRED_CLAIMS, NewEntry, QueueError, RetryEntry, RetryQueue,
+    Claim, DispatchMessage, Intake, List, MAX_EXPIRED_CLAIMS, NewEntry, RetryEntry, RetryQueue,
 };
 use recoup::transition::{Charge, DispatchOutcome, RedriveOutcome};
+
+use crate::queue_rooms::Rooms;
 
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 const SWEEP_GRACE: Duration = Duration::from_secs(120);
@@ -48,20 +49,24 @@ impl Dispatch for &Recorder {
 
 /// A ledger, a queue and a clock, with one customer.
 #[derive(Debug)]
-pub struct World<L, Q> {
+pub struct World<L, R> {
     ledger: L,
-    queue: Q,
+    rooms: R,
     clock: VirtualClock,
     policy: RetryPolicy,
     attempt_timeout: Option<Duration>,
 }
 
-impl<L: Ledger + LedgerReader, Q: RetryQueue> World<L, Q> {
+impl<L: Ledger + LedgerReader, R: Rooms> World<L, R> {
     /// On fresh stores, at ten o'clock.
-    pub fn new(ledger: L, queue: Q) -> Self {
+    pub fn new(ledger: L, rooms: R) -> Self {
         let at = Timestamp::parse_rfc3339("2026-01-15T10:00:00Z").unwrap();
         let clock = VirtualClock::new(at);
-        Self { ledger, queue, clock, policy: RetryPolicy::default(), attempt_timeout: None }
+        Self { ledger, rooms, clock, policy: RetryPolicy::default(), attempt_timeout: None }
+    }
+
+    fn queue(&self) -> &R::Queue {
+        self.rooms.queue()
     }
 
     fn settings(&self) -> DrainSettings {
@@ -83,7 +88,9 @@ impl<L: Ledger + LedgerReader, Q: RetryQueue> World<L, Q> {
     }
 
     async fn drain_to(&self, target: &Target<&Recorder>) -> DrainCounts {
-        drain(&self.ledger, &self.queue, target, &self.settings(), &self.clock, Deadline::NONE).await.unwrap()
+        drain(&self.ledger, self.queue(), target, &self.settings(), &self.clock, Deadline::NONE)
+            .await
+            .unwrap()
     }
 
     async fn charge(&self, id: &str) -> JobId {
@@ -101,7 +108,7 @@ impl<L: Ledger + LedgerReader, Q: RetryQueue> World<L, Q> {
 
     async fn fail(&self, job_id: &JobId, attempt: u32) -> Answer {
         let event = event(job_id, attempt);
-        job_failed(&self.ledger, &self.queue, &event, &self.policy, Roll::FULL, self.clock.now())
+        job_failed(&self.ledger, self.queue(), &event, &self.policy, Roll::FULL, self.clock.now())
             .await
             .unwrap()
     }
@@ -128,12 +135,12 @@ impl<L: Ledger + LedgerReader, Q: RetryQueue> World<L, Q> {
     async fn take_everything_off(&self) {
         self.take_in_by_hand().await;
         for claim in self.claim_by_hand().await {
-            assert!(self.queue.acknowledge(&claim).await.unwrap());
+            assert!(self.queue().acknowledge(&claim).await.unwrap());
         }
     }
 
     async fn take_in_by_hand(&self) {
-        let raw = self.queue.look_at_new(1_000).await.unwrap();
+        let raw = self.queue().look_at_new(1_000).await.unwrap();
         let entries: Vec<NewEntry> = raw
             .into_iter()
             .map(|raw| {
@@ -141,11 +148,11 @@ impl<L: Ledger + LedgerReader, Q: RetryQueue> World<L, Q> {
                 NewEntry { raw, intake: Intake::Park(parsed) }
             })
             .collect();
-        assert_eq!(self.queue.take_new(&entries).await.unwrap(), entries.len());
+        assert_eq!(self.queue().take_new(&entries).await.unwrap(), entries.len());
     }
 
     async fn claim_by_hand(&self) -> Vec<Claim> {
-        self.queue.claim_due(self.clock.now(), CLAIM_TIMEOUT, 1_000).await.unwrap()
+        self.queue().claim_due(self.clock.now(), CLAIM_TIMEOUT, 1_000).await.unwrap()
     }
 
     /// The one due entry, claimed by a process that dies now.
@@ -163,15 +170,15 @@ impl<L: Ledger + LedgerReader, Q: RetryQueue> World<L, Q> {
     }
 
     async fn ready(&self) -> u64 {
-        self.queue.depths().await.unwrap().ready
+        self.queue().depths().await.unwrap().ready
     }
 
     async fn dead_letters(&self) -> u64 {
-        self.queue.depths().await.unwrap().dead_letter
+        self.queue().depths().await.unwrap().dead_letter
     }
 
     async fn waiting(&self) -> u64 {
-        let depths = self.queue.depths().await.unwrap();
+        let depths = self.queue().depths().await.unwrap();
         depths.retry + depths.parked + depths.in_flight
     }
 }
@@ -189,9 +196,7 @@ fn event(job_id: &JobId, attempt: u32) -> CompletionEvent {
 }
 
 /// An entry is parked while it is not due, and dispatched once when it is.
-pub async fn a_retry_is_dispatched_once_and_never_early<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
-) {
+pub async fn a_retry_is_dispatched_once_and_never_early<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.charge("j").await;
     w.fail(&job_id, 1).await;
     assert_eq!(w.drain().await, DrainCounts { parked: 1, ..DrainCounts::default() });
@@ -207,9 +212,7 @@ pub async fn a_retry_is_dispatched_once_and_never_early<L: Ledger + LedgerReader
 }
 
 /// A job at its cap is set aside by the drain that sees its entry, without waiting for its time.
-pub async fn a_job_at_its_cap_is_set_aside_at_once<L: Ledger + LedgerReader, Q: RetryQueue>(
-    mut w: World<L, Q>,
-) {
+pub async fn a_job_at_its_cap_is_set_aside_at_once<L: Ledger + LedgerReader, R: Rooms>(mut w: World<L, R>) {
     w.policy.max_attempts = 1;
     let job_id = w.charge("j").await;
     w.fail(&job_id, 1).await;
@@ -220,9 +223,7 @@ pub async fn a_job_at_its_cap_is_set_aside_at_once<L: Ledger + LedgerReader, Q: 
 }
 
 /// The sweep parks an entry of a job at its cap; it is set aside and not dispatched.
-pub async fn a_lost_entry_at_the_cap_is_set_aside<L: Ledger + LedgerReader, Q: RetryQueue>(
-    mut w: World<L, Q>,
-) {
+pub async fn a_lost_entry_at_the_cap_is_set_aside<L: Ledger + LedgerReader, R: Rooms>(mut w: World<L, R>) {
     w.policy.max_attempts = 1;
     let job_id = w.lost_retry("j").await;
     w.pass(SWEEP_GRACE);
@@ -231,7 +232,7 @@ pub async fn a_lost_entry_at_the_cap_is_set_aside<L: Ledger + LedgerReader, Q: R
 }
 
 /// A job that was delivered while its retry waited is not run again.
-pub async fn a_delivered_job_is_not_dispatched<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn a_delivered_job_is_not_dispatched<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.due_retry("j").await;
     w.succeed(&job_id).await;
     assert_eq!(w.drain().await, DrainCounts { dropped: 1, ..DrainCounts::default() });
@@ -239,9 +240,7 @@ pub async fn a_delivered_job_is_not_dispatched<L: Ledger + LedgerReader, Q: Retr
 }
 
 /// Whatever the target refuses, however often, is tried again, uncounted, with the same attempt.
-pub async fn a_hand_over_that_fails_is_tried_for_ever<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
-) {
+pub async fn a_hand_over_that_fails_is_tried_for_ever<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.due_retry("j").await;
     let recorder = Recorder::default();
     recorder.refuses.store(true, Ordering::Relaxed);
@@ -266,7 +265,7 @@ pub async fn a_hand_over_that_fails_is_tried_for_ever<L: Ledger + LedgerReader, 
 }
 
 /// A death after the claim costs nothing but time.
-pub async fn a_death_after_the_claim_is_recovered<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn a_death_after_the_claim_is_recovered<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     w.due_retry("j").await;
     w.claimed_and_died().await;
     assert_eq!(w.drain().await, DrainCounts::default(), "the claim holds");
@@ -276,9 +275,7 @@ pub async fn a_death_after_the_claim_is_recovered<L: Ledger + LedgerReader, Q: R
 }
 
 /// A death between the dispatch write and the hand-over: the next claim finishes it.
-pub async fn a_death_before_the_hand_over_is_finished<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
-) {
+pub async fn a_death_before_the_hand_over_is_finished<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.due_retry("j").await;
     w.claimed_and_died().await;
     let applied = w.ledger.dispatch(&job_id, 1, false, w.clock.now()).await.unwrap().unwrap();
@@ -289,8 +286,8 @@ pub async fn a_death_before_the_hand_over_is_finished<L: Ledger + LedgerReader, 
 }
 
 /// The same, and Redis is emptied on top: the sweep finds the open hand-over.
-pub async fn an_open_hand_over_is_found_without_the_queue<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
+pub async fn an_open_hand_over_is_found_without_the_queue<L: Ledger + LedgerReader, R: Rooms>(
+    w: World<L, R>,
 ) {
     let job_id = w.lost_retry("j").await;
     w.ledger.dispatch(&job_id, 1, false, w.clock.now()).await.unwrap().unwrap();
@@ -304,13 +301,13 @@ pub async fn an_open_hand_over_is_found_without_the_queue<L: Ledger + LedgerRead
 }
 
 /// A death between the hand-over and its note: the work is sent twice at worst, and never forgotten.
-pub async fn a_death_before_the_note_sends_twice_at_worst<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
+pub async fn a_death_before_the_note_sends_twice_at_worst<L: Ledger + LedgerReader, R: Rooms>(
+    w: World<L, R>,
 ) {
     let job_id = w.due_retry("j").await;
     let claim = w.claimed_and_died().await;
     w.ledger.dispatch(&job_id, 1, false, w.clock.now()).await.unwrap().unwrap();
-    assert!(w.queue.hand_over(&claim, List::Ready, "{}").await.unwrap());
+    assert!(w.queue().hand_over(&claim, List::Ready, "{}").await.unwrap());
     w.pass(CLAIM_TIMEOUT + SWEEP_GRACE);
     assert_eq!(w.drain().await, DrainCounts { swept: 1, dispatched: 1, ..DrainCounts::default() });
     assert_eq!(w.ready().await, 2);
@@ -319,7 +316,7 @@ pub async fn a_death_before_the_note_sends_twice_at_worst<L: Ledger + LedgerRead
 }
 
 /// A death between the dead-letter write and its hand-over: the claim that ran out finishes it.
-pub async fn an_open_dead_letter_is_finished<L: Ledger + LedgerReader, Q: RetryQueue>(mut w: World<L, Q>) {
+pub async fn an_open_dead_letter_is_finished<L: Ledger + LedgerReader, R: Rooms>(mut w: World<L, R>) {
     w.policy.max_attempts = 1;
     let job_id = w.due_retry("j").await;
     w.claimed_and_died().await;
@@ -329,7 +326,7 @@ pub async fn an_open_dead_letter_is_finished<L: Ledger + LedgerReader, Q: RetryQ
     assert_eq!(w.drain().await, DrainCounts { recovered: 1, dead_lettered: 1, ..DrainCounts::default() });
     assert_eq!((w.dead_letters().await, w.waiting().await), (1, 0));
     let copy = waiting_entry(&job_id, w.clock.now());
-    w.queue.push(&copy).await.unwrap();
+    w.queue().push(&copy).await.unwrap();
     assert_eq!(
         w.drain().await,
         DrainCounts { dropped: 1, ..DrainCounts::default() },
@@ -342,12 +339,12 @@ fn waiting_entry(job_id: &JobId, not_before: Timestamp) -> RetryEntry {
 }
 
 /// An entry that kills whoever takes it up is set aside the fifth time its claim runs out.
-pub async fn an_entry_that_kills_is_set_aside<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn an_entry_that_kills_is_set_aside<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.due_retry("j").await;
     w.claimed_and_died().await;
     for ran_out in 1..MAX_EXPIRED_CLAIMS {
         w.pass(CLAIM_TIMEOUT);
-        let claim = w.queue.claim_expired(w.clock.now(), CLAIM_TIMEOUT).await.unwrap().unwrap();
+        let claim = w.queue().claim_expired(w.clock.now(), CLAIM_TIMEOUT).await.unwrap().unwrap();
         assert_eq!(claim.expired_claims, ran_out);
     }
     w.pass(CLAIM_TIMEOUT);
@@ -360,9 +357,7 @@ pub async fn an_entry_that_kills_is_set_aside<L: Ledger + LedgerReader, Q: Retry
 }
 
 /// Claims that ran out before a person sent the job back count for nothing.
-pub async fn a_redrive_forgives_the_claims_before_it<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
-) {
+pub async fn a_redrive_forgives_the_claims_before_it<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.due_retry("j").await;
     let first = w.claimed_and_died().await;
     let now = w.clock.now();
@@ -373,7 +368,7 @@ pub async fn a_redrive_forgives_the_claims_before_it<L: Ledger + LedgerReader, Q
     assert_eq!(redriven.outcome, RedriveOutcome::Redriven);
     for _ in 1..MAX_EXPIRED_CLAIMS {
         w.pass(CLAIM_TIMEOUT);
-        w.queue.claim_expired(w.clock.now(), CLAIM_TIMEOUT).await.unwrap().unwrap();
+        w.queue().claim_expired(w.clock.now(), CLAIM_TIMEOUT).await.unwrap().unwrap();
     }
     w.pass(CLAIM_TIMEOUT);
     let counts = w.drain().await;
@@ -383,8 +378,8 @@ pub async fn a_redrive_forgives_the_claims_before_it<L: Ledger + LedgerReader, Q
 }
 
 /// Claims that ran out are taken one at a time; the one that kills takes no neighbour along.
-pub async fn the_neighbours_of_an_entry_that_kills_are_dispatched<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
+pub async fn the_neighbours_of_an_entry_that_kills_are_dispatched<L: Ledger + LedgerReader, R: Rooms>(
+    w: World<L, R>,
 ) {
     for id in ["a", "b", "c"] {
         let job_id = w.charge(id).await;
@@ -396,7 +391,7 @@ pub async fn the_neighbours_of_an_entry_that_kills_are_dispatched<L: Ledger + Le
     // All three ran out together; whoever takes up the first dies of it.
     for _ in 1..MAX_EXPIRED_CLAIMS {
         w.pass(CLAIM_TIMEOUT);
-        w.queue.claim_expired(w.clock.now(), CLAIM_TIMEOUT).await.unwrap().unwrap();
+        w.queue().claim_expired(w.clock.now(), CLAIM_TIMEOUT).await.unwrap().unwrap();
         let counts = w.drain().await;
         assert!(counts.recovered <= 2 && counts.dead_lettered == 0, "{counts:?}");
     }
@@ -406,8 +401,8 @@ pub async fn the_neighbours_of_an_entry_that_kills_are_dispatched<L: Ledger + Le
 }
 
 /// What stands overdue in a long list is not added a second time.
-pub async fn the_sweep_does_not_double_a_long_overdue_queue<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
+pub async fn the_sweep_does_not_double_a_long_overdue_queue<L: Ledger + LedgerReader, R: Rooms>(
+    w: World<L, R>,
 ) {
     const JOBS: usize = 120;
     for n in 0..JOBS {
@@ -424,9 +419,7 @@ pub async fn the_sweep_does_not_double_a_long_overdue_queue<L: Ledger + LedgerRe
 }
 
 /// A queue that lost everything is rebuilt from the jobs, not before its grace.
-pub async fn a_queue_that_lost_everything_is_rebuilt<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
-) {
+pub async fn a_queue_that_lost_everything_is_rebuilt<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.lost_retry("j").await;
     assert_eq!(w.drain().await, DrainCounts::default());
     w.pass(SWEEP_GRACE);
@@ -436,9 +429,9 @@ pub async fn a_queue_that_lost_everything_is_rebuilt<L: Ledger + LedgerReader, Q
 
 /// A far-off time that another program parked does not bury the retry: the sweep's is earlier, and wins once it
 /// stands there alone; a pushed copy's is taken at once.
-pub async fn a_far_off_foreign_time_buries_no_retry<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn a_far_off_foreign_time_buries_no_retry<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.charge("j").await;
-    w.queue.push(&waiting_entry(&job_id, w.clock.now().plus(MINUTE * 60 * 24 * 365))).await.unwrap();
+    w.queue().push(&waiting_entry(&job_id, w.clock.now().plus(MINUTE * 60 * 24 * 365))).await.unwrap();
     w.fail(&job_id, 1).await;
     assert_eq!(w.drain().await.parked, 2);
     assert_eq!(w.waiting().await, 1);
@@ -447,7 +440,7 @@ pub async fn a_far_off_foreign_time_buries_no_retry<L: Ledger + LedgerReader, Q:
 }
 
 /// Silence of the first attempt and of a later one becomes a failure; a late success is reclaimed.
-pub async fn silence_becomes_a_failure<L: Ledger + LedgerReader, Q: RetryQueue>(mut w: World<L, Q>) {
+pub async fn silence_becomes_a_failure<L: Ledger + LedgerReader, R: Rooms>(mut w: World<L, R>) {
     w.attempt_timeout = Some(MINUTE * 60);
     let job_id = w.charge("j").await;
     w.pass(MINUTE * 60 - Duration::from_millis(1));
@@ -468,7 +461,7 @@ pub async fn silence_becomes_a_failure<L: Ledger + LedgerReader, Q: RetryQueue>(
 }
 
 /// A hand-over that nobody noted is the sweep's to finish; it is not silence.
-pub async fn an_open_hand_over_is_no_silence<L: Ledger + LedgerReader, Q: RetryQueue>(mut w: World<L, Q>) {
+pub async fn an_open_hand_over_is_no_silence<L: Ledger + LedgerReader, R: Rooms>(mut w: World<L, R>) {
     w.attempt_timeout = Some(MINUTE);
     let job_id = w.lost_retry("j").await;
     w.ledger.dispatch(&job_id, 1, false, w.clock.now()).await.unwrap().unwrap();
@@ -478,16 +471,14 @@ pub async fn an_open_hand_over_is_no_silence<L: Ledger + LedgerReader, Q: RetryQ
 }
 
 /// Without an attempt timeout silence is never a failure.
-pub async fn silence_is_ignored_where_it_is_switched_off<L: Ledger + LedgerReader, Q: RetryQueue>(
-    w: World<L, Q>,
-) {
+pub async fn silence_is_ignored_where_it_is_switched_off<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     w.charge("j").await;
     w.pass(MINUTE * 60 * 24 * 365);
     assert_eq!(w.drain().await, DrainCounts::default());
 }
 
 /// Two drains at once dispatch each retry once.
-pub async fn two_drains_at_once_share_the_work<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn two_drains_at_once_share_the_work<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     const JOBS: usize = 60;
     for n in 0..JOBS {
         let job_id = w.charge(&format!("j{n}")).await;
@@ -505,22 +496,22 @@ pub async fn two_drains_at_once_share_the_work<L: Ledger + LedgerReader, Q: Retr
 }
 
 /// A drain without time starts nothing, and what it claimed is not held against anybody.
-pub async fn a_drain_without_time_starts_nothing<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn a_drain_without_time_starts_nothing<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.due_retry("j").await;
     let target = Target::<&Recorder>::ReadyList;
     let deadline = Deadline::after(Duration::ZERO);
-    let counts = drain(&w.ledger, &w.queue, &target, &w.settings(), &w.clock, deadline).await.unwrap();
+    let counts = drain(&w.ledger, w.queue(), &target, &w.settings(), &w.clock, deadline).await.unwrap();
     assert_eq!(counts, DrainCounts::default());
     assert_eq!(w.job(&job_id).await.phase, Phase::RetryWaiting);
     assert_eq!(w.drain().await.dispatched, 1);
 }
 
 /// Junk in front of good entries stops nothing, and is kept.
-pub async fn junk_stops_nothing<L: Ledger + LedgerReader, Q: RawPush>(w: World<L, Q>) {
+pub async fn junk_stops_nothing<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     for junk in [&b"{not json"[..], b"", b"null", b"[]", b"\xff\xfe", b"{\"attempts\":1}"] {
-        w.queue.push_raw(junk).await.unwrap();
+        w.rooms.push_raw(junk).await;
     }
-    w.queue.push_raw(&vec![b'x'; 1 << 20]).await.unwrap();
+    w.rooms.push_raw(&vec![b'x'; 1 << 20]).await;
     w.due_retry("j").await;
     let counts = w.drain().await;
     assert_eq!((counts.malformed, counts.dispatched), (7, 1));
@@ -530,25 +521,25 @@ pub async fn junk_stops_nothing<L: Ledger + LedgerReader, Q: RawPush>(w: World<L
 /// An entry that comes before its failure was counted waits for its time and is then judged.
 pub async fn an_entry_of_an_unknown_job_or_attempt_is_dropped_when_due<
     L: Ledger + LedgerReader,
-    Q: RetryQueue,
+    R: Rooms,
 >(
-    w: World<L, Q>,
+    w: World<L, R>,
 ) {
     let job_id = w.charge("j").await;
     let nobody = JobId::new("nobody").unwrap();
-    w.queue.push(&waiting_entry(&job_id, w.clock.now())).await.unwrap();
-    w.queue.push(&waiting_entry(&nobody, w.clock.now())).await.unwrap();
+    w.queue().push(&waiting_entry(&job_id, w.clock.now())).await.unwrap();
+    w.queue().push(&waiting_entry(&nobody, w.clock.now())).await.unwrap();
     assert_eq!(w.drain().await, DrainCounts { dropped: 2, ..DrainCounts::default() });
     assert_eq!(w.job(&job_id).await.phase, Phase::Running);
 }
 
 /// The member of parked is the canonical form, whoever pushed it and with whatever time.
-pub async fn the_same_retry_never_waits_twice<L: Ledger + LedgerReader, Q: RetryQueue>(w: World<L, Q>) {
+pub async fn the_same_retry_never_waits_twice<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.charge("j").await;
     w.fail(&job_id, 1).await;
     let waiting = waiting_retry(&w.job(&job_id).await).unwrap();
     for minutes in 1..5 {
-        w.queue
+        w.queue()
             .push(&RetryEntry { not_before: w.clock.now().plus(MINUTE * minutes), ..waiting.clone() })
             .await
             .unwrap();
@@ -559,12 +550,6 @@ pub async fn the_same_retry_never_waits_twice<L: Ledger + LedgerReader, Q: Retry
     assert_eq!(w.drain().await.dispatched, 1, "the earliest of the times counts");
     let claims = w.claim_by_hand().await;
     assert!(claims.is_empty(), "{} is gone", canonical(&job_id, 1));
-}
-
-/// A queue into which a test can push any bytes, as another program would.
-pub trait RawPush: RetryQueue {
-    /// Appends these bytes to the list.
-    fn push_raw(&self, raw: &[u8]) -> impl Future<Output = Result<(), QueueError>> + Send;
 }
 
 /// The whole suite, for a function that makes a fresh [`World`].

@@ -124,7 +124,8 @@ pub(super) fn read_row(document: &Document) -> Result<LedgerRow, Fault> {
 
 fn row(document: &Document) -> Result<LedgerRow, String> {
     let job_id = JobId::new(text(document, "_id")?).map_err(|error| format!("_id {error}"))?;
-    let account = AccountId::new(text(document, "account_id")?).map_err(|error| format!("account_id {error}"))?;
+    let account =
+        AccountId::new(text(document, "account_id")?).map_err(|error| format!("account_id {error}"))?;
     Ok(LedgerRow::new(job_id, account, entry(field(document, "entry")?)?))
 }
 

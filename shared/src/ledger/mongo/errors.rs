@@ -17,8 +17,8 @@ const DUPLICATE_KEY: i32 = 11_000;
 /// Codes that pass by themselves, from <https://www.mongodb.com/docs/manual/reference/error-codes/>: a primary that
 /// steps down or shuts down, networks between servers, time limits, locks, and load that is turned away.
 const PASSING: [i32; 34] = [
-    6, 7, 24, 43, 46, 50, 63, 64, 89, 91, 100, 112, 133, 134, 150, 175, 189, 202, 225, 237, 244, 246, 251, 262, 317,
-    384, 462, 9001, 10_107, 11_600, 11_601, 11_602, 13_435, 13_436,
+    6, 7, 24, 43, 46, 50, 63, 64, 89, 91, 100, 112, 133, 134, 150, 175, 189, 202, 225, 237, 244, 246, 251,
+    262, 317, 384, 462, 9001, 10_107, 11_600, 11_601, 11_602, 13_435, 13_436,
 ];
 /// The labels with which servers and driver say that trying again may help.
 const PASSING_LABELS: [&str; 4] =

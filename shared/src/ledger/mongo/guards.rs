@@ -70,8 +70,7 @@ fn not_yet_counted(signal: &Failure) -> Document {
 
 /// The failure was counted, its retry waits, and no person has asked for that retry.
 fn open_to_a_verdict(signal: &Failure) -> Document {
-    let mut filter =
-        doc! { "phase": Phase::RetryWaiting.as_str(), "redriven_at": { "$exists": false } };
+    let mut filter = doc! { "phase": Phase::RetryWaiting.as_str(), "redriven_at": { "$exists": false } };
     if let Some(k) = signal.attempt {
         filter.insert("attempts", counter(k));
     }

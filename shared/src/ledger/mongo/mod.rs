@@ -225,10 +225,7 @@ impl Ledger for MongoLedger {
     ) -> Result<Applied<SuccessOutcome>, LedgerError> {
         let guard = guards::success_guard(job_id, account_id);
         let rule = |job: &Job| transition::success(job, now);
-        known(
-            self.write(Who { job_id, account_id }, guard, guards::success_effect(now), rule).await?,
-            job_id,
-        )
+        known(self.write(Who { job_id, account_id }, guard, guards::success_effect(now), rule).await?, job_id)
     }
 
     async fn dispatch(
@@ -363,21 +360,17 @@ fn outstanding_page(kind: Outstanding, until: Timestamp, after: Option<&Cursor>)
     let running = Phase::Running.as_str();
     let retried = doc! { "$gt": 0 };
     let (mut filter, sort, by) = match kind {
-        Outstanding::OverdueRetry => (
-            doc! { "phase": Phase::RetryWaiting.as_str() },
-            doc! { "not_before": 1, "_id": 1 },
-            "not_before",
-        ),
+        Outstanding::OverdueRetry => {
+            (doc! { "phase": Phase::RetryWaiting.as_str() }, doc! { "not_before": 1, "_id": 1 }, "not_before")
+        }
         Outstanding::OpenHandOver => (
             doc! { "phase": running, "attempts": retried, "dispatched_at": { "$exists": false } },
             doc! { "updated_at": 1, "_id": 1 },
             "updated_at",
         ),
-        Outstanding::SilentFirstAttempt => (
-            doc! { "phase": running, "attempts": 0 },
-            doc! { "created_at": 1, "_id": 1 },
-            "created_at",
-        ),
+        Outstanding::SilentFirstAttempt => {
+            (doc! { "phase": running, "attempts": 0 }, doc! { "created_at": 1, "_id": 1 }, "created_at")
+        }
         Outstanding::SilentRetry => (
             doc! { "phase": running, "attempts": retried },
             doc! { "dispatched_at": 1, "updated_at": 1, "_id": 1 },

@@ -198,9 +198,7 @@ fn read_totals(row: &Document) -> Result<Totals, LedgerError> {
     let whose = || "all accounts".to_owned();
     let credits = |name: &str| sum(row, name, whose);
     let count = |name: &str| credits(name).map(i64::unsigned_abs);
-    let positive = |name: &str| {
-        credits(name)?.checked_neg().ok_or_else(|| LedgerError::Overflow(whose()))
-    };
+    let positive = |name: &str| credits(name)?.checked_neg().ok_or_else(|| LedgerError::Overflow(whose()));
     Ok(Totals {
         jobs: count("jobs")?,
         accounts: count("accounts")?,
