@@ -12,9 +12,9 @@ CREATE TABLE jobs (
     job_id            TEXT    NOT NULL PRIMARY KEY CHECK (length(job_id) BETWEEN 1 AND 256),
     account_id        TEXT    NOT NULL CHECK (length(account_id) BETWEEN 1 AND 256),
     cost              INTEGER NOT NULL CHECK (cost BETWEEN 1 AND 9007199254740991),
-    is_refunded       INTEGER NOT NULL CHECK (is_refunded IN (0, 1)),
+    is_refunded       INTEGER NOT NULL, -- 0 or 1, as invariant 6 has it
     refunded_at       INTEGER,
-    is_reclaimed      INTEGER NOT NULL CHECK (is_reclaimed IN (0, 1)),
+    is_reclaimed      INTEGER NOT NULL, -- 0 or 1, as invariant 2 has it
     reclaimed_at      INTEGER,
     delivered_at      INTEGER,
     phase             TEXT    NOT NULL
@@ -49,13 +49,12 @@ CREATE TABLE jobs (
 
 CREATE TABLE entries (
     job_id     TEXT    NOT NULL REFERENCES jobs (job_id),
-    position   INTEGER NOT NULL,
+    position   INTEGER NOT NULL, -- 0 charge, 1 refund, 2 reclaim; entries_insert_refused holds all columns to it
     account_id TEXT    NOT NULL,
     type       TEXT    NOT NULL,
     amount     INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    PRIMARY KEY (job_id, position),
-    CHECK (type IS CASE position WHEN 0 THEN 'charge' WHEN 1 THEN 'refund' WHEN 2 THEN 'reclaim' END)
+    PRIMARY KEY (job_id, position)
 ) STRICT, WITHOUT ROWID;
 
 -- Balance and statement, both from the index alone.
@@ -157,7 +156,7 @@ CREATE INDEX parked_due ON parked (due, member);
 CREATE TABLE in_flight (
     member         BLOB    NOT NULL PRIMARY KEY,
     deadline       INTEGER NOT NULL,
-    expired_claims INTEGER NOT NULL CHECK (expired_claims >= 0),
+    expired_claims INTEGER NOT NULL,
     first_claim    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX in_flight_deadline ON in_flight (deadline, member);

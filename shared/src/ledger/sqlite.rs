@@ -616,8 +616,12 @@ mod tests {
             (Outstanding::SilentFirstAttempt, "jobs_silent_first_attempt", "created_at"),
             (Outstanding::SilentRetry, "jobs_silent_retry", "dispatched_at"),
         ] {
-            let seek = format!("SEARCH jobs USING INDEX {index} (({time},job_id)>(?,?) AND {time}<?)");
-            assert_eq!(plan(outstanding_of(kind)), [seek]);
+            let seek = format!("{index} (({time},job_id)>(?,?) AND {time}<?)");
+            let plan = plan(outstanding_of(kind));
+            assert!(
+                plan.len() == 1 && plan[0].starts_with("SEARCH jobs") && plan[0].ends_with(&seek),
+                "{plan:#?}"
+            );
         }
     }
 

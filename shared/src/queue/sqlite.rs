@@ -305,14 +305,14 @@ mod tests {
         assert_eq!(plan(CURSOR), ["SCAN sweep"], "of its one row");
         for step in [POP, PASS_OVER, UNPARK, CLAIM_AGAIN, LET_GO, IS_PARKED, IS_IN_FLIGHT] {
             let plan = plan(step);
-            let scans = plan.iter().filter(|line| line.contains("SCAN") || line.contains("TEMP B-TREE"));
-            assert_eq!(scans.count(), usize::from(step == PASS_OVER), "{step}: {plan:#?}");
+            assert!(
+                !plan.iter().any(|line| line.contains("SCAN") || line.contains("TEMP")),
+                "{step}: {plan:#?}"
+            );
         }
-        assert!(plan(PASS_OVER).contains(&"SEARCH parked USING PRIMARY KEY (member=?)".to_owned()));
-        assert!(
-            plan(CLAIM_AGAIN).iter().any(|line| line.contains("INDEX in_flight_deadline (deadline<?)")),
-            "{:?}",
-            plan(CLAIM_AGAIN)
-        );
+        let from_those_in_flight = "SEARCH parked USING PRIMARY KEY (member=?)".to_owned();
+        assert!(plan(PASS_OVER).contains(&from_those_in_flight));
+        let first_to_run_out = plan(CLAIM_AGAIN);
+        assert!(first_to_run_out[1].contains("in_flight_deadline (deadline<?)"), "{first_to_run_out:#?}");
     }
 }
