@@ -428,7 +428,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_new_file_may_be_opened_by_many_at_once() {
-    for _ in 0..8 {
+    for _ in 0..20 {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("recoup.db");
         for opened in race(8, |_| Embedded::open(&path).map(drop)) {

@@ -32,6 +32,9 @@ pub const SCHEMA_VERSION: i32 = 1;
 /// Marks the file as ours, kept in it as `application_id`: "rcop" in ASCII.
 pub const APPLICATION_ID: i32 = 0x7263_6f70;
 
+/// Each of the others that open a new file at the same moment can be in the way a few times.
+const LOG_TRIES: usize = 100;
+
 const SCHEMA: &str = include_str!("schema.sql");
 /// More than there are statements in the adapters, so that each is prepared once.
 const STATEMENTS_KEPT: usize = 64;
@@ -276,11 +279,25 @@ fn check_identity(standing: Identity, path: &Path) -> Result<(), EmbeddedError> 
 /// Settings of the connection, which the file does not keep, but for the write-ahead log.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    use_write_ahead_log(connection)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", CACHE_KIB)
+}
+
+/// The file keeps this setting, so only those who make the file race for it. Here SQLite does not wait for other
+/// connections, so we do, by a transaction that nobody else can be in.
+fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
+    for _ in 0..LOG_TRIES {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                connection.execute_batch("BEGIN EXCLUSIVE; COMMIT")?;
+            }
+            set => return set,
+        }
+    }
+    connection.pragma_update(None, "journal_mode", "WAL")
 }
 
 /// Makes the tables in a new file. Looks again once it holds the write lock: another process may have been faster.
