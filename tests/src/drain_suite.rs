@@ -519,10 +519,7 @@ pub async fn junk_stops_nothing<L: Ledger + LedgerReader, R: Rooms>(w: World<L, 
 }
 
 /// An entry that comes before its failure was counted waits for its time and is then judged.
-pub async fn an_entry_of_an_unknown_job_or_attempt_is_dropped_when_due<
-    L: Ledger + LedgerReader,
-    R: Rooms,
->(
+pub async fn an_entry_of_an_unknown_job_or_attempt_is_dropped_when_due<L: Ledger + LedgerReader, R: Rooms>(
     w: World<L, R>,
 ) {
     let job_id = w.charge("j").await;

@@ -11,3 +11,4 @@ pub mod queue_rooms;
 pub mod queue_suite;
 pub mod runtime_api;
 pub mod servers;
+pub mod sqlite_rooms;
