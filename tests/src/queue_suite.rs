@@ -275,7 +275,7 @@ pub async fn a_copy_of_a_claimed_entry_changes_nothing_in_flight<R: Rooms>(rooms
     assert_eq!(rooms.in_flight().await, [standing_until(&entry, deadline)]);
     assert_eq!(rooms.parked().await, [standing(&entry)]);
 
-    assert_eq!(claim(q, TIMEOUT_MS).await, [], "passed over");
+    assert_eq!(claim(q, TIMEOUT_MS + 5).await, [], "passed over");
     assert_eq!(rooms.in_flight().await, [standing_until(&entry, deadline)]);
     assert_eq!(rooms.parked().await, [standing_until(&entry, deadline)], "until the claim runs out");
     let again = claim_expired(q, deadline).await.unwrap();
@@ -292,13 +292,14 @@ pub async fn copies_of_claims_that_ran_out_block_nobody<R: Rooms>(rooms: R) {
     park(q, &copies).await;
     assert_eq!(claim(q, 0).await.len(), 2);
     park(q, &copies).await;
-    park(q, &[retry("c", 1, 1)]).await;
+    let later = 2 * TIMEOUT_MS;
+    park(q, &[retry("c", 1, later)]).await;
     let mut claimed = Vec::new();
     for _ in 0..3 {
-        claimed.extend(q.claim_due(at(TIMEOUT_MS), TIMEOUT, 2).await.unwrap());
+        claimed.extend(q.claim_due(at(later), TIMEOUT, 2).await.unwrap());
     }
     assert_eq!(members(&claimed), [retry("c", 1, 0).canonical()]);
-    assert_eq!(claim_expired(q, TIMEOUT_MS).await.unwrap().expired_claims, 1, "they are another call's");
+    assert_eq!(claim_expired(q, later).await.unwrap().expired_claims, 1, "they are another call's");
 }
 
 /// Thirty-two drains at two hundred entries: each entry is claimed once.
@@ -422,10 +423,10 @@ pub async fn a_long_page_is_handled_whole<R: Rooms>(rooms: R) {
         q.push(entry).await.unwrap();
     }
     assert_eq!(take_in(q).await, 250);
-    assert_eq!(q.missing(&entries).await.unwrap(), entries[250..]);
+    assert!(q.missing(&entries).await.unwrap() == entries[250..]);
     assert_eq!(q.park_missing(&entries).await.unwrap(), 200);
     assert_eq!(q.missing(&entries).await.unwrap(), []);
-    assert_eq!(rooms.parked().await, entries.iter().map(standing).collect::<Vec<_>>());
+    assert!(rooms.parked().await == entries.iter().map(standing).collect::<Vec<_>>());
 }
 
 /// The sweep adds what stands nowhere, and nothing that waits or is being worked on.

@@ -17,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use recoup::clock::{Clock, SystemClock};
 use tempfile::TempDir;
 
 /// What `variable` says.
@@ -27,11 +28,12 @@ pub fn required(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests with tests/run"))
 }
 
-/// A name that no other test uses, with `what` in it.
+/// A name that no other test uses, with `what` in it. The time is part of it because process ids come round again
+/// while a shared server still has what an earlier test left there.
 pub fn unique(what: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{what}-{}-{count}", std::process::id())
+    format!("{what}-{}-{}-{count}", std::process::id(), SystemClock.now().as_millis())
 }
 
 /// A database of the shared server that no other test uses: a URI with the database in its path.

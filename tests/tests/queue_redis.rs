@@ -9,6 +9,7 @@ use recoup_tests::queue_rooms::{RedisRooms, Rooms};
 use recoup_tests::queue_suite::{self, at, claim, claim_expired, judged, retry, take_in};
 use recoup_tests::servers::{Server, free_port, pause, redis_url};
 use redis::cmd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 recoup_tests::queue_suite!(RedisRooms::fresh);
 
@@ -93,31 +94,25 @@ async fn a_call_that_its_caller_dropped_takes_its_connection_along() {
     let rooms = RedisRooms::at(&server.redis_url(), "jobs", false);
     let q = rooms.queue();
     works(q).await;
-    let connections = async || -> usize {
-        let clients: String = rooms.run(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
-        clients.lines().filter(|line| line.contains("cmd=evalsha")).count()
-    };
-    let id_of = async || -> String {
+    let ours = async || -> Vec<String> {
         let clients: String = rooms.run(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
         clients
             .lines()
-            .find(|line| line.contains("cmd=evalsha"))
-            .unwrap_or_default()
-            .split(' ')
-            .next()
-            .unwrap()
-            .to_owned()
+            .filter(|client| client.contains("cmd=evalsha"))
+            .map(|client| client.split(' ').next().unwrap().to_owned())
+            .collect()
     };
-    let before = id_of().await;
     q.depths().await.unwrap();
-    assert_eq!(id_of().await, before, "one connection is kept from call to call");
+    let before = ours().await;
+    assert_eq!(before.len(), 1, "one connection is kept from call to call");
     server.freeze(true);
     let dropped = Deadline::after(Duration::from_millis(50)).bound(q.depths()).await;
     assert!(dropped.is_none(), "nobody answers");
     server.freeze(false);
-    works(q).await;
-    assert_ne!(id_of().await, before);
-    assert_eq!(connections().await, 1, "and the old one is closed");
+    q.depths().await.unwrap();
+    let after = ours().await;
+    assert_eq!(after.len(), 1, "the old one is closed");
+    assert_ne!(after, before);
 }
 
 #[tokio::test]
@@ -180,6 +175,24 @@ async fn a_server_that_forgot_the_scripts_is_taught_them_again() {
     works(rooms.queue()).await;
 }
 
+/// The hash of claims does not grow with what was claimed, nor does any other key.
+#[tokio::test]
+async fn nothing_is_left_of_a_claim_that_was_answered() {
+    let rooms = RedisRooms::fresh();
+    let q = rooms.queue();
+    for job in ["acknowledged", "handed over", "given back"] {
+        q.push(&retry(job, 1, 0)).await.unwrap();
+    }
+    take_in(q).await;
+    let claims = claim(q, 0).await;
+    assert!(q.acknowledge(&claims[0]).await.unwrap());
+    assert!(q.hand_over(&claims[1], List::Ready, "{}").await.unwrap());
+    assert!(q.give_back(&claims[2], at(0)).await.unwrap());
+    let mut keys: Vec<String> = rooms.run(cmd("KEYS").arg(rooms.key("*"))).await;
+    keys.sort();
+    assert_eq!(keys, [rooms.key("ready"), rooms.key("retry:parked")]);
+}
+
 /// A key that another program uses for something else: the answer says so, and what stands elsewhere is not lost.
 #[tokio::test]
 async fn a_key_of_the_wrong_type_is_refused_and_loses_nothing() {
@@ -224,6 +237,9 @@ async fn a_key_of_the_wrong_type_is_refused_and_loses_nothing() {
             rooms.run::<()>(cmd("RENAME").arg(&aside).arg(&key)).await;
         }
         let after = q.depths().await.unwrap();
+        if wrong == "retry:claims" {
+            assert_eq!(after.in_flight, before.in_flight, "nobody holds what was not answered");
+        }
         let all = |d: Depths| d.retry + d.parked + d.in_flight + d.ready + d.dead_letter;
         let pushed = u64::from(wrong != "retry");
         assert_eq!(all(after), all(before) + pushed, "{wrong}: {before:?} became {after:?}");
@@ -274,6 +290,30 @@ async fn a_password_opens_the_server_and_is_shown_nowhere() {
     let frozen = answer(right.depths()).await.unwrap_err();
     server.freeze(false);
     assert!(!format!("{frozen:?} {frozen}").contains("s3cret"));
+}
+
+/// Something that is no Redis, or not quite one, may repeat what it was sent; the password was.
+#[tokio::test]
+async fn what_is_said_while_connecting_is_not_repeated() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let parrot = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = vec![0; 4096];
+            let length = stream.read(&mut heard).await.unwrap();
+            let heard = String::from_utf8_lossy(&heard[..length]).replace("\r\n", " ");
+            stream.write_all(format!("-ODD {heard}\r\n").repeat(9).as_bytes()).await.unwrap();
+        }
+    });
+    for protocol in ["", "?protocol=resp3"] {
+        let url = format!("redis://:s3cret@127.0.0.1:{port}/{protocol}");
+        let q = RedisQueue::open(&url, "jobs", false).unwrap();
+        let said = answer(q.depths()).await.unwrap_err();
+        assert!(matches!(said, QueueError::Refused { .. }), "{said:?}");
+        assert!(!format!("{said:?} {said}").contains("s3cret"), "{said:?}");
+    }
+    parrot.abort();
 }
 
 /// TLS finds its provider of cryptography; that nobody here speaks TLS is an error like any other.
