@@ -53,24 +53,21 @@ pub enum OpenError {
 
 /// A client for this connection string, and the ledger's database. Connects with the first operation.
 pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
-    let mut options = ClientOptions::parse(uri).await.map_err(|error| match *error.kind {
-        ErrorKind::DnsResolve { .. } => OpenError::Unresolved,
-        _ => OpenError::NotAConnectionString,
+    let mut options = ClientOptions::parse(uri).await.map_err(|error| {
+        let unresolved = matches!(*error.kind, ErrorKind::DnsResolve { .. });
+        if unresolved { OpenError::Unresolved } else { OpenError::NotAConnectionString }
     })?;
     refuse_weak(options.write_concern.as_ref())?;
     options.write_concern = Some(
-        WriteConcern::builder()
-            .w(Acknowledgment::Majority)
-            .w_timeout(WRITE_TIMEOUT)
-            .journal(true)
-            .build(),
+        WriteConcern::builder().w(Acknowledgment::Majority).w_timeout(WRITE_TIMEOUT).journal(true).build(),
     );
     options.read_concern = Some(ReadConcern::majority());
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     options.server_selection_timeout = Some(SERVER_SELECTION_TIMEOUT);
     options.connect_timeout = Some(CONNECT_TIMEOUT);
     options.max_idle_time = Some(MAX_IDLE_TIME);
-    options.max_pool_size = Some(options.max_pool_size.map_or(MAX_POOL_SIZE, |size| size.clamp(1, MAX_POOL_SIZE)));
+    options.max_pool_size =
+        Some(options.max_pool_size.map_or(MAX_POOL_SIZE, |size| size.clamp(1, MAX_POOL_SIZE)));
     options.app_name.get_or_insert_with(|| "recoup".to_owned());
     let name = options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
     if name.is_empty() || name.len() > 63 || name.contains(['/', '\\', '.', ' ', '"', '$', '@', ':', '\0']) {

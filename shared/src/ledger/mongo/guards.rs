@@ -70,8 +70,7 @@ fn not_yet_counted(signal: &Failure) -> Document {
 
 /// The failure was counted, its retry waits, and no person has asked for that retry.
 fn open_to_a_verdict(signal: &Failure) -> Document {
-    let mut filter =
-        doc! { "phase": Phase::RetryWaiting.as_str(), "redriven_at": { "$exists": false } };
+    let mut filter = doc! { "phase": Phase::RetryWaiting.as_str(), "redriven_at": { "$exists": false } };
     if let Some(k) = signal.attempt {
         filter.insert("attempts", counter(k));
     }
@@ -98,7 +97,11 @@ pub(super) fn failure_effect(signal: &Failure, now: Timestamp) -> Vec<Document> 
         "attempts": attempts,
         "phase": when(set_aside.clone(), "$phase", phase.as_str()),
         "not_before": when(set_aside, "$not_before", not_before),
-        "last_error": { "reason": literal(reason), "at": date(now) },
+        "last_error": {
+            "reason": literal(reason),
+            "at": date(now),
+            "refunded": when("$is_refunded", "$$REMOVE", true),
+        },
         "updated_at": date(now),
     });
     if let Some(id) = &signal.event_id {

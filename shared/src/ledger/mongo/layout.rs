@@ -221,7 +221,8 @@ fn schema() -> Document {
 fn entries_are_as_cost_and_flags_say() -> Document {
     let stands = doc! { "$map": { "input": "$entries", "in": ["$$this.type", "$$this.amount"] } };
     let taken = doc! { "$multiply": ["$cost", -1] };
-    let entry = |kind: EntryType, amount: Bson| Bson::from(vec![Bson::from(vec![kind.as_str().into(), amount])]);
+    let entry =
+        |kind: EntryType, amount: Bson| Bson::from(vec![Bson::from(vec![kind.as_str().into(), amount])]);
     let entry_if = |flag: &str, kind: EntryType, amount: Bson| {
         doc! { "$cond": [flag, entry(kind, amount), []] }
     };
@@ -263,7 +264,6 @@ fn failed_is_refunded() -> Document {
 
 /// Invariant 6, second half.
 fn set_aside_is_refunded() -> Document {
-    let phases =
-        [Phase::RetryWaiting.as_str(), Phase::DeadLettered.as_str(), Phase::Failed.as_str()];
+    let phases = [Phase::RetryWaiting.as_str(), Phase::DeadLettered.as_str(), Phase::Failed.as_str()];
     doc! { "$or": [{ "$not": [{ "$in": ["$phase", phases] }] }, "$is_refunded"] }
 }
