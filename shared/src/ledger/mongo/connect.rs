@@ -53,9 +53,9 @@ pub enum OpenError {
 
 /// A client for this connection string, and the ledger's database. Connects with the first operation.
 pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
-    let mut options = ClientOptions::parse(uri).await.map_err(|error| match *error.kind {
-        ErrorKind::DnsResolve { .. } => OpenError::Unresolved,
-        _ => OpenError::NotAConnectionString,
+    let mut options = ClientOptions::parse(uri).await.map_err(|error| {
+        let unresolved = matches!(*error.kind, ErrorKind::DnsResolve { .. });
+        if unresolved { OpenError::Unresolved } else { OpenError::NotAConnectionString }
     })?;
     refuse_weak(options.write_concern.as_ref())?;
     options.write_concern = Some(

@@ -150,11 +150,9 @@ fn flag(document: &Document, name: &str) -> Result<bool, String> {
 
 /// An integer of either width.
 pub(super) fn integer(document: &Document, name: &str) -> Result<i64, String> {
-    match field(document, name)? {
-        Bson::Int32(value) => Ok(i64::from(*value)),
-        Bson::Int64(value) => Ok(*value),
-        other => Err(wrong(name, "an integer", other)),
-    }
+    let found = field(document, name)?;
+    let narrow = || found.as_i32().map(i64::from);
+    found.as_i64().or_else(narrow).ok_or_else(|| wrong(name, "an integer", found))
 }
 
 /// A counter of either width.
@@ -184,6 +182,12 @@ fn last_error(document: &Document) -> Result<Option<LastError>, String> {
     let Some(found) = document.get("last_error") else { return Ok(None) };
     let found = found.as_document().ok_or_else(|| wrong("last_error", "a document", found))?;
     Ok(Some(LastError { reason: text(found, "reason")?.to_owned(), at: time(found, "at")? }))
+}
+
+/// Whether the refund was written with the last counted failure. It is a field of this store's own, absent where not.
+pub(super) fn refunded_last(document: &Document) -> bool {
+    let last_error = document.get_document("last_error");
+    last_error.is_ok_and(|last_error| last_error.get_bool("refunded").unwrap_or(false))
 }
 
 fn counted_events(document: &Document) -> Result<Vec<EventId>, String> {

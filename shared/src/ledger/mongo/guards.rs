@@ -97,7 +97,11 @@ pub(super) fn failure_effect(signal: &Failure, now: Timestamp) -> Vec<Document> 
         "attempts": attempts,
         "phase": when(set_aside.clone(), "$phase", phase.as_str()),
         "not_before": when(set_aside, "$not_before", not_before),
-        "last_error": { "reason": literal(reason), "at": date(now) },
+        "last_error": {
+            "reason": literal(reason),
+            "at": date(now),
+            "refunded": when("$is_refunded", "$$REMOVE", true),
+        },
         "updated_at": date(now),
     });
     if let Some(id) = &signal.event_id {

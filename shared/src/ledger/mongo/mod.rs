@@ -9,9 +9,10 @@
 //! on the strength of a write that may yet be rolled back. Between the two another writer may have made room for the
 //! write that was refused (a charge arrives just after its failure); it is then tried again, until the bound.
 //!
-//! The driver answers a guarded write with the document as it was before. The transition function, applied to that,
-//! gives the outcome and the job afterwards; where it says that the guard should not have held, the two have drifted
-//! apart and the call fails loudly instead of guessing.
+//! A guarded write answers with the document as it stands after it, and outcome and job are read from that: nothing
+//! is worked out a second time. The document before would serve on MongoDB, but not every server that speaks its
+//! protocol hands out the very one that the write found; the one after is the write's own. What it does not show by
+//! itself, whether this failure or an earlier one was refunded, stands in it as `last_error.refunded`.
 //!
 //! The driver repeats a write once by itself where the connection broke (unless the URI says `retryWrites=false`);
 //! the server recognises the repetition by its transaction number and answers as before.
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 
 use self::errors::{from_driver, is_duplicate_key, unavailable};
@@ -84,13 +86,14 @@ impl MongoLedger {
         found.as_ref().map(document::read_job).transpose().map_err(LedgerError::from)
     }
 
-    /// One guarded write. `None`: no such job. `guard` and `effect` are the rule in the database's words, `rule` is
-    /// the rule itself.
+    /// One guarded write. `None`: no such job. `guard` and `effect` are the rule in the database's words, `written`
+    /// reads the outcome where the guard held, and `rule` is the rule itself, for where it did not.
     async fn write<O>(
         &self,
         who: Who<'_>,
         guard: Document,
         effect: Vec<Document>,
+        written: impl Fn(&Document, &Job) -> O + Send + Sync,
         rule: impl Fn(&Job) -> Step<O> + Send + Sync,
     ) -> Result<Option<Applied<O>>, LedgerError>
     where
@@ -99,9 +102,12 @@ impl MongoLedger {
         bounded(async {
             let mut pauses = Pauses::default();
             loop {
-                let written = self.jobs.find_one_and_update(guard.clone(), effect.clone()).await;
-                if let Some(before) = written.map_err(|e| from_driver(&e))? {
-                    return applied(&before, &rule).map(Some);
+                let write = self.jobs.find_one_and_update(guard.clone(), effect.clone());
+                let after =
+                    write.return_document(ReturnDocument::After).await.map_err(|e| from_driver(&e))?;
+                if let Some(after) = after {
+                    let job = document::read_job(&after)?;
+                    return Ok(Some(Applied { outcome: written(&after, &job), job }));
                 }
                 let Some(job) = self.read(who.job_id).await? else { return Ok(None) };
                 check_account(&job, who.account_id)?;
@@ -139,19 +145,6 @@ struct Who<'a> {
 impl<'a> Who<'a> {
     fn job(job_id: &'a JobId) -> Self {
         Self { job_id, account_id: None }
-    }
-}
-
-/// What the write did, worked out from the document before it.
-fn applied<O>(before: &Document, rule: impl Fn(&Job) -> Step<O>) -> Result<Applied<O>, LedgerError> {
-    let before = document::read_job(before)?;
-    let Step { outcome, after } = rule(&before);
-    match after {
-        Some(job) => Ok(Applied { outcome, job }),
-        None => Err(LedgerError::Unreadable {
-            job_id: before.job_id.as_str().to_owned(),
-            what: "it was written although the rules say that it should not have been".to_owned(),
-        }),
     }
 }
 
@@ -214,7 +207,14 @@ impl Ledger for MongoLedger {
         let guard = guards::failure_guard(job_id, account_id, failure);
         let effect = guards::failure_effect(failure, now);
         let rule = |job: &Job| transition::failure(job, failure, now);
-        known(self.write(Who { job_id, account_id }, guard, effect, rule).await?, job_id)
+        let written = |document: &Document, _: &Job| {
+            if document::refunded_last(document) {
+                FailureOutcome::Refunded
+            } else {
+                FailureOutcome::FailureRecorded
+            }
+        };
+        known(self.write(Who { job_id, account_id }, guard, effect, written, rule).await?, job_id)
     }
 
     async fn record_success(
@@ -224,8 +224,12 @@ impl Ledger for MongoLedger {
         now: Timestamp,
     ) -> Result<Applied<SuccessOutcome>, LedgerError> {
         let guard = guards::success_guard(job_id, account_id);
+        let effect = guards::success_effect(now);
         let rule = |job: &Job| transition::success(job, now);
-        known(self.write(Who { job_id, account_id }, guard, guards::success_effect(now), rule).await?, job_id)
+        let written = |_: &Document, job: &Job| {
+            if job.is_reclaimed { SuccessOutcome::Reclaimed } else { SuccessOutcome::Delivered }
+        };
+        known(self.write(Who { job_id, account_id }, guard, effect, written, rule).await?, job_id)
     }
 
     async fn dispatch(
@@ -240,7 +244,11 @@ impl Ledger for MongoLedger {
             return self.explain(job_id, rule).await;
         }
         let guard = guards::dispatch_guard(job_id, attempts);
-        self.write(Who::job(job_id), guard, guards::dispatch_effect(now), rule).await
+        let written = |_: &Document, job: &Job| {
+            let set_aside = job.phase == Phase::DeadLettered;
+            if set_aside { DispatchOutcome::DeadLettered } else { DispatchOutcome::Dispatched }
+        };
+        self.write(Who::job(job_id), guard, guards::dispatch_effect(now), written, rule).await
     }
 
     async fn hand_over_done(
@@ -251,7 +259,8 @@ impl Ledger for MongoLedger {
     ) -> Result<bool, LedgerError> {
         let guard = guards::hand_over_guard(job_id, attempts);
         let rule = |job: &Job| transition::hand_over_done(job, attempts, now);
-        let done = self.write(Who::job(job_id), guard, guards::hand_over_effect(now), rule).await?;
+        let effect = guards::hand_over_effect(now);
+        let done = self.write(Who::job(job_id), guard, effect, |_, _| true, rule).await?;
         Ok(done.is_some_and(|done| done.outcome))
     }
 
@@ -267,7 +276,8 @@ impl Ledger for MongoLedger {
             return self.explain(job_id, rule).await;
         }
         let guard = guards::exhausted_guard(job_id, attempts, first_claim);
-        self.write(Who::job(job_id), guard, guards::exhausted_effect(now), rule).await
+        let effect = guards::exhausted_effect(now);
+        self.write(Who::job(job_id), guard, effect, |_, _| ExhaustedOutcome::DeadLettered, rule).await
     }
 
     async fn no_signal(
@@ -284,7 +294,14 @@ impl Ledger for MongoLedger {
         }
         let guard = guards::silence_guard(job_id, k, now.minus(timeout));
         let effect = guards::failure_effect(&transition::silence(k, delays), now);
-        known(self.write(Who::job(job_id), guard, effect, rule).await?, job_id)
+        let written = |document: &Document, _: &Job| {
+            if document::refunded_last(document) {
+                SilenceOutcome::Refunded
+            } else {
+                SilenceOutcome::FailureRecorded
+            }
+        };
+        known(self.write(Who::job(job_id), guard, effect, written, rule).await?, job_id)
     }
 
     async fn redrive(
@@ -294,8 +311,10 @@ impl Ledger for MongoLedger {
         now: Timestamp,
     ) -> Result<Applied<RedriveOutcome>, LedgerError> {
         let rule = |job: &Job| transition::redrive(job, allowance, now);
+        let guard = guards::redrive_guard(job_id);
         let effect = guards::redrive_effect(allowance, now);
-        known(self.write(Who::job(job_id), guards::redrive_guard(job_id), effect, rule).await?, job_id)
+        let written = |_: &Document, _: &Job| RedriveOutcome::Redriven;
+        known(self.write(Who::job(job_id), guard, effect, written, rule).await?, job_id)
     }
 
     /// One query on `_id`, however many retries: the caller's page bounds it.

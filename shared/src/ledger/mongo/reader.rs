@@ -1,8 +1,9 @@
 //! What people ask: stories, balances, statements, pages of jobs, totals.
 //!
-//! Sums and rows come from the entries. The server adds them up with `$reduce`, since a bare `$sum` over the path of
-//! an array is not computed the same way by every compatible server. MongoDB turns a sum of 64-bit integers that no
-//! 64-bit integer holds into a double, so a double here means overflow, never a rounded balance.
+//! Sums and rows come from the entries. The server adds up a job's entries with `$reduce`, since a bare `$sum` over
+//! the path of an array is not computed the same way by every compatible server, and the jobs' sums as decimals:
+//! their 34 digits hold any sum exactly, where one of 64-bit integers turns into a double (or, elsewhere, an error)
+//! once no such integer holds it. Whether it fits is then for us to say.
 
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ impl LedgerReader for MongoLedger {
     async fn balance(&self, account_id: &AccountId) -> Result<i64, LedgerError> {
         let pipeline = vec![
             doc! { "$match": { "account_id": account_id.as_str() } },
-            doc! { "$group": { "_id": Bson::Null, "sum": { "$sum": sum_of_entries() } } },
+            doc! { "$group": { "_id": Bson::Null, "sum": exact(sum_of_entries()) } },
         ];
         let mut balance = 0;
         self.report(pipeline, |row| {
@@ -162,6 +163,11 @@ fn sum_of(kind: EntryType) -> Document {
     reduced(doc! { "$add": ["$$value", { "$cond": [is_it, "$$this.amount", 0_i64] }] })
 }
 
+/// The sum over jobs of a 64-bit expression, as a decimal.
+fn exact(of_a_job: Document) -> Document {
+    doc! { "$sum": { "$toDecimal": of_a_job } }
+}
+
 fn reduced(step: Document) -> Document {
     doc! { "$reduce": { "input": "$entries", "initialValue": 0_i64, "in": step } }
 }
@@ -175,11 +181,11 @@ fn totals_pipeline() -> Vec<Document> {
         doc! { "$group": {
             "_id": "$account_id",
             "jobs": { "$sum": 1_i64 },
-            "charge": { "$sum": sum_of(EntryType::Charge) },
-            "refund": { "$sum": sum_of(EntryType::Refund) },
-            "reclaim": { "$sum": sum_of(EntryType::Reclaim) },
+            "charge": exact(sum_of(EntryType::Charge)),
+            "refund": exact(sum_of(EntryType::Refund)),
+            "reclaim": exact(sum_of(EntryType::Reclaim)),
             "waiting": { "$sum": counted_if(Phase::RetryWaiting) },
-            "given_away": { "$sum": { "$cond": [is_delivered, unpaid, 0_i64] } },
+            "given_away": exact(doc! { "$cond": [is_delivered, unpaid, 0_i64] }),
         } },
         doc! { "$group": {
             "_id": Bson::Null,
@@ -197,7 +203,10 @@ fn totals_pipeline() -> Vec<Document> {
 fn read_totals(row: &Document) -> Result<Totals, LedgerError> {
     let whose = || "all accounts".to_owned();
     let credits = |name: &str| sum(row, name, whose);
-    let count = |name: &str| credits(name).map(i64::unsigned_abs);
+    let count = |name: &str| {
+        let counted = document::integer(row, name).map(i64::unsigned_abs);
+        counted.map_err(|what| LedgerError::Unreadable { job_id: whose(), what })
+    };
     let positive = |name: &str| credits(name)?.checked_neg().ok_or_else(|| LedgerError::Overflow(whose()));
     Ok(Totals {
         jobs: count("jobs")?,
@@ -210,13 +219,12 @@ fn read_totals(row: &Document) -> Result<Totals, LedgerError> {
     })
 }
 
-/// A sum that the server made. A double is what it makes of one that 64 bits do not hold.
+/// A sum that the server made of decimals.
 fn sum(row: &Document, name: &str, whose: impl Fn() -> String) -> Result<i64, LedgerError> {
-    match row.get(name) {
-        Some(Bson::Double(beyond)) if beyond.abs() >= TWO_TO_63 => Err(LedgerError::Overflow(whose())),
-        _ => document::integer(row, name).map_err(|what| LedgerError::Unreadable { job_id: whose(), what }),
-    }
+    let Some(Bson::Decimal128(sum)) = row.get(name) else {
+        let what = format!("the sum {name} is not a decimal: an amount is no number");
+        return Err(LedgerError::Unreadable { job_id: whose(), what });
+    };
+    // The decimal of an integer with up to 34 digits is written without an exponent.
+    sum.to_string().parse().map_err(|_| LedgerError::Overflow(whose()))
 }
-
-/// The first number that a signed 64-bit integer does not hold, exact as a double.
-const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
