@@ -1,3 +1,36 @@
-//! Recoup.
+//! `retry-scheduler`: hands due retries to the workers, sets hopeless jobs aside, and rebuilds what the queue lost.
+//! Wiring only; the use case is in [`recoup::handlers::drain`].
 
-fn main() {}
+use std::process::ExitCode;
+
+use recoup::clock::{SystemClock, roll};
+use recoup::config::{Needs, Server};
+use recoup::dispatch::aws;
+use recoup::handlers::drain::{DrainSettings, drain};
+use recoup::lambda::{self, StartError};
+use recoup::ledger::mongo::MongoLedger;
+use recoup::queue::redis::RedisQueue;
+
+fn main() -> ExitCode {
+    lambda::run(start())
+}
+
+async fn start() -> Result<(), StartError> {
+    let settings = lambda::settings(Needs::MongoDbAndRedis)?;
+    let mongodb = lambda::address(Server::MongoDb, settings.mongodb.as_ref()).await?;
+    let redis = lambda::address(Server::Redis, settings.redis.as_ref()).await?;
+    let ledger = MongoLedger::open(mongodb.reveal()).await?;
+    let queue = RedisQueue::open(redis.reveal(), &settings.redis_key_prefix, settings.redis_cluster)?;
+    let target = aws::target(&settings.dispatch_target, lambda::environment)?;
+    let drain_settings = DrainSettings {
+        policy: settings.retry,
+        claim_timeout: settings.claim_timeout,
+        sweep_grace: settings.sweep_grace,
+        attempt_timeout: settings.attempt_timeout,
+        roll,
+    };
+    lambda::serve_schedule(settings.drain_for, &SystemClock, async |deadline| {
+        drain(&ledger, &queue, &target, &drain_settings, &SystemClock, deadline).await
+    })
+    .await
+}

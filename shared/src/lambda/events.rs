@@ -200,7 +200,8 @@ async fn handle_one(
     if bounds.deadline.passed() {
         return Err(RecordError::Deadline);
     }
-    let work = AssertUnwindSafe(handle(event)).catch_unwind();
+    // Boxed, because what a handler holds of driver and client is deep enough to overflow the compiler's limits.
+    let work = AssertUnwindSafe(Box::pin(handle(event))).catch_unwind();
     let result = match bounds.deadline.at_most(PATIENCE).bound(work).await {
         Some(Ok(result)) => result.map_err(RecordError::Ledger),
         Some(Err(panic)) => Err(RecordError::Panic(panic_text(panic.as_ref()))),

@@ -67,7 +67,9 @@ async fn one(
     pass: &impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
 ) -> Result<DrainCounts, Failed> {
     let failed = |kind, message| Err(Failed { kind, message });
-    match deadline.bound(AssertUnwindSafe(pass(deadline)).catch_unwind()).await {
+    // Boxed, because what a pass holds of driver and client is deep enough to overflow the compiler's limits.
+    let pass = AssertUnwindSafe(Box::pin(pass(deadline))).catch_unwind();
+    match deadline.bound(pass).await {
         Some(Ok(Ok(counts))) => Ok(counts),
         Some(Ok(Err(error))) => failed(kind(&error), error.to_string()),
         Some(Err(panic)) => failed("Panic", format!("the drain panicked: {}", panic_text(panic.as_ref()))),
