@@ -515,6 +515,17 @@ async fn a_group_is_seen_by_others_when_it_is_committed_and_as_a_whole() {
 }
 
 #[tokio::test]
+async fn a_file_can_be_opened_and_read_while_a_group_is_open() {
+    let place = Place::new();
+    place.ledger.charge(&charge("before"), at(0)).await.unwrap();
+    place.store.begin_group().unwrap();
+    place.ledger.charge(&charge("within"), at(0)).await.unwrap();
+    let reader = SqliteLedger::new(Arc::new(Embedded::open(place.path()).unwrap()));
+    assert!(reader.job(&job_id("before")).await.unwrap().is_some());
+    assert!(reader.job(&job_id("within")).await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_group_that_is_not_committed_is_lost_with_its_process() {
     let Place { directory, ledger, store } = Place::new();
     store.begin_group().unwrap();
@@ -564,6 +575,7 @@ async fn a_group_that_sqlite_rolled_back_answers_nothing_until_its_end_has_said_
     queue.push(&retry("j", 0)).await.unwrap_err();
     let error = place.ledger.charge(&charge("k"), at(0)).await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
+    assert!(place.store.begin_group().is_err(), "a new group would hide that this one is lost");
     let error = place.store.commit_group().unwrap_err();
     assert!(matches!(error, EmbeddedError::Unavailable { .. }), "{error}");
     assert_eq!(seen_by(&place.stranger()), 0);

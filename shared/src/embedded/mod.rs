@@ -130,11 +130,15 @@ impl Embedded {
     }
 
     fn prepared(connection: Connection, path: &Path) -> Result<Self, EmbeddedError> {
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| cannot_open(path, &error))?;
-        let standing = connection.unchecked_transaction().and_then(|read| identity(&read));
-        check_identity(standing.map_err(|error| cannot_open(path, &error))?, path)?;
-        configure(&connection).map_err(|error| cannot_open(path, &error))?;
-        lay_out_if_new(&connection, path)?;
+        let cannot_open = |error| cannot_open(path, &error);
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(cannot_open)?;
+        let standing =
+            connection.unchecked_transaction().and_then(|read| identity(&read)).map_err(cannot_open)?;
+        check_identity(standing, path)?;
+        configure(&connection).map_err(cannot_open)?;
+        if standing == Identity::NEW {
+            lay_out_if_new(&connection, path)?;
+        }
         Ok(Self { path: path.to_owned(), state: Mutex::new(State { connection, grouped: false }) })
     }
 
@@ -148,7 +152,10 @@ impl Embedded {
     /// [`EmbeddedError::Unavailable`], also where a group is open already.
     pub fn begin_group(&self) -> Result<(), EmbeddedError> {
         let mut state = self.lock();
-        state.connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.unavailable(&error))?;
+        state
+            .in_group()
+            .and_then(|_| state.connection.execute_batch("BEGIN IMMEDIATE"))
+            .map_err(|error| self.unavailable(&error))?;
         state.grouped = true;
         Ok(())
     }
@@ -208,7 +215,8 @@ impl Embedded {
         in_transaction(&state.connection, work)
     }
 
-    /// A panic in another call leaves nothing half done behind: its transaction was rolled back as it unwound.
+    /// A panic in another call leaves nothing half done behind: its transaction or savepoint was
+    /// rolled back as it unwound.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
