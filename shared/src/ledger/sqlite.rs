@@ -9,20 +9,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::types::FromSql;
-use rusqlite::{Connection, OptionalExtension, Params, Row, named_params};
+use rusqlite::{Connection, OptionalExtension, Params, named_params};
 
+use self::rows::{add_entry, decode_found, decode_job, decode_ledger_row, decode_type, name_of, unreadable};
 use super::{
     Applied, Cursor, Found, JobOrFault, Ledger, LedgerError, LedgerReader, Outstanding, Totals, check_account,
 };
 use crate::backoff::Delays;
 use crate::clock::Timestamp;
 use crate::embedded::{Embedded, STORE, is_passing};
-use crate::job::{AccountId, Cost, Entry, EntryType, EventId, Job, JobId, LastError, LedgerRow, Phase};
+use crate::job::{AccountId, EntryType, Job, JobId, LedgerRow, Phase};
 use crate::transition::{
     self, Charge, ChargeOutcome, DispatchOutcome, ExhaustedOutcome, Failure, FailureOutcome, RedriveOutcome,
     SilenceOutcome, Step, SuccessOutcome,
 };
+
+mod rows;
 
 /// The ledger's handle on the embedded store.
 #[derive(Clone, Debug)]
@@ -48,7 +50,7 @@ impl From<rusqlite::Error> for LedgerError {
     }
 }
 
-/// Jobs with their entries, a row for each entry; [`decode_job`] reads the columns in this order.
+/// Jobs with their entries, a row for each entry; `decode_job` reads the columns in this order.
 macro_rules! jobs_and_entries {
     ($($jobs:literal)+; $rest:literal) => {
         concat!(
@@ -427,7 +429,7 @@ fn save(file: &Connection, job: &Job) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads jobs whose entries follow one another, from a query of [`jobs_and_entries`].
+/// Reads jobs whose entries follow one another, from a query of `jobs_and_entries!`.
 fn query_jobs(
     file: &Connection,
     sql: &str,
@@ -449,119 +451,6 @@ fn query_jobs(
         }
     }
     Ok(found)
-}
-
-/// Columns of a row, read one after the other. What cannot be read is said in words.
-struct Columns<'r, 's> {
-    row: &'r Row<'s>,
-    next: usize,
-}
-
-impl<'r, 's> Columns<'r, 's> {
-    fn of(row: &'r Row<'s>) -> Self {
-        Self { row, next: 0 }
-    }
-
-    fn take<T: FromSql>(&mut self) -> Result<T, String> {
-        let column = self.next;
-        self.next += 1;
-        self.row.get(column).map_err(|error| error.to_string())
-    }
-
-    fn job_id(&mut self) -> Result<JobId, String> {
-        JobId::new(self.take::<String>()?).map_err(|error| format!("job_id {error}"))
-    }
-
-    fn time(&mut self) -> Result<Timestamp, String> {
-        self.take().map(Timestamp::from_millis)
-    }
-
-    fn optional_time(&mut self) -> Result<Option<Timestamp>, String> {
-        Ok(self.take::<Option<i64>>()?.map(Timestamp::from_millis))
-    }
-}
-
-/// The job as its own columns have it, without entries yet.
-fn decode_job(row: &Row<'_>) -> Result<Job, String> {
-    let mut columns = Columns::of(row);
-    Ok(Job {
-        job_id: columns.job_id()?,
-        account_id: AccountId::new(columns.take::<String>()?)
-            .map_err(|error| format!("account_id {error}"))?,
-        cost: Cost::new(columns.take()?).map_err(|error| error.to_string())?,
-        is_refunded: columns.take()?,
-        refunded_at: columns.optional_time()?,
-        is_reclaimed: columns.take()?,
-        reclaimed_at: columns.optional_time()?,
-        delivered_at: columns.optional_time()?,
-        phase: decode_phase(&columns.take::<String>()?)?,
-        attempts: columns.take()?,
-        max_attempts: columns.take()?,
-        not_before: columns.optional_time()?,
-        dispatched_at: columns.optional_time()?,
-        last_error: decode_last_error(columns.take()?, columns.optional_time()?),
-        counted_events: decode_events(&columns.take::<String>()?)?,
-        redriven_at: columns.optional_time()?,
-        created_at: columns.time()?,
-        updated_at: columns.time()?,
-        replayed: columns.take()?,
-        entries: Vec::with_capacity(EntryType::ALL.len()),
-        net: 0,
-    })
-}
-
-/// Where the columns of the entry begin in [`jobs_and_entries`].
-const ENTRY_COLUMNS: usize = 20;
-
-/// Adds the entry of this row to its job, and its amount to the net. A job without any has one row without an entry.
-fn add_entry(row: &Row<'_>, job: &mut Job) -> Result<(), String> {
-    let mut columns = Columns { row, next: ENTRY_COLUMNS };
-    let Some(kind) = columns.take::<Option<String>>()? else {
-        return Ok(());
-    };
-    let entry = Entry { kind: decode_type(&kind)?, amount: columns.take()?, created_at: columns.time()? };
-    job.net = job.net.checked_add(entry.amount).ok_or("its entries add up past 64 bits")?;
-    job.entries.push(entry);
-    Ok(())
-}
-
-fn decode_found(row: &Row<'_>) -> Result<Found, String> {
-    let mut columns = Columns::of(row);
-    Ok(Found { job_id: columns.job_id()?, attempts: columns.take()?, at: columns.time()? })
-}
-
-fn decode_ledger_row(row: &Row<'_>) -> Result<(JobId, Entry), String> {
-    let mut columns = Columns::of(row);
-    let job_id = columns.job_id()?;
-    let kind = decode_type(&columns.take::<String>()?)?;
-    Ok((job_id, Entry { kind, amount: columns.take()?, created_at: columns.time()? }))
-}
-
-fn decode_phase(word: &str) -> Result<Phase, String> {
-    Phase::parse(word).ok_or_else(|| format!("its phase is {word:?}"))
-}
-
-fn decode_type(word: &str) -> Result<EntryType, String> {
-    EntryType::parse(word).ok_or_else(|| format!("an entry's type is {word:?}"))
-}
-
-fn decode_last_error(reason: Option<String>, at: Option<Timestamp>) -> Option<LastError> {
-    reason.zip(at).map(|(reason, at)| LastError { reason, at })
-}
-
-fn decode_events(json: &str) -> Result<Vec<EventId>, String> {
-    let ids: Vec<String> =
-        serde_json::from_str(json).map_err(|error| format!("its counted_events: {error}"))?;
-    ids.into_iter().map(|id| EventId::new(id).map_err(|error| format!("an event id {error}"))).collect()
-}
-
-/// The id in the first column, as far as it is one.
-fn name_of(row: &Row<'_>) -> String {
-    row.get(0).unwrap_or_else(|error| format!("(an id that is no text: {error})"))
-}
-
-fn unreadable(row: &Row<'_>, what: String) -> LedgerError {
-    LedgerError::Unreadable { job_id: name_of(row), what }
 }
 
 /// Adds up the first column. In Rust, since SQLite's own sum fails where a part of it overflows and the whole does not.
