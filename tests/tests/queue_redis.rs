@@ -1,5 +1,8 @@
 //! The retry queue in Redis: the suite of every queue, and what only a server on a network can do to it.
 
+// A test that cannot go on says so by its panic.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use recoup::clock::Deadline;

@@ -79,8 +79,8 @@ impl ConnectionLike for Connection {
 }
 
 enum Address {
-    Single(Client),
-    Cluster(ClusterClient),
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
 }
 
 /// Makes the connection, and keeps it.
@@ -133,7 +133,8 @@ impl Connector {
         } else if !matches!(info.addr(), ConnectionAddr::Tcp(..)) {
             return None;
         }
-        let address = if cluster { Address::Cluster(cluster_client(info)?) } else { Address::Single(client) };
+        let address =
+            if cluster { Address::Cluster(cluster_client(info)?) } else { Address::Single(Box::new(client)) };
         Some(Self { address, kept: Mutex::new(None) })
     }
 
@@ -202,7 +203,7 @@ impl Connector {
     }
 }
 
-fn cluster_client(info: &ConnectionInfo) -> Option<ClusterClient> {
+fn cluster_client(info: &ConnectionInfo) -> Option<Box<ClusterClient>> {
     ClusterClient::builder([info.clone()])
         .connection_timeout(NODE_BOUND)
         .response_timeout(NODE_BOUND)
@@ -211,6 +212,7 @@ fn cluster_client(info: &ConnectionInfo) -> Option<ClusterClient> {
         .max_retry_wait(CLUSTER_RETRY_WAIT.1)
         .build()
         .ok()
+        .map(Box::new)
 }
 
 /// The process's TLS needs one cryptography provider. Where another part has installed one, that is used.
