@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use mongodb::error::ErrorKind;
 use mongodb::options::{
-    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
+    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerMonitoringMode,
+    WriteConcern,
 };
 use mongodb::{Client, Database};
 
@@ -66,6 +67,9 @@ pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
     options.server_selection_timeout = Some(SERVER_SELECTION_TIMEOUT);
     options.connect_timeout = Some(CONNECT_TIMEOUT);
     options.max_idle_time = Some(MAX_IDLE_TIME);
+    // Asking instead of listening, as the driver does in a function anyway: a look that is wanted at once, after a
+    // primary stepped down, does not wait for the end of one that listens. It also saves a connection.
+    options.server_monitoring_mode = Some(ServerMonitoringMode::Poll);
     options.max_pool_size =
         Some(options.max_pool_size.map_or(MAX_POOL_SIZE, |size| size.clamp(1, MAX_POOL_SIZE)));
     options.app_name.get_or_insert_with(|| "recoup".to_owned());
