@@ -1,4 +1,5 @@
 //! The conformance suite on MongoDB, and what MongoDB alone must keep: validator, view, indexes, connection strings.
+#![allow(clippy::unwrap_used)]
 
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, DateTime, Document, doc, oid::ObjectId};

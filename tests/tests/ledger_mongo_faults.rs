@@ -1,5 +1,6 @@
 //! MongoDB in trouble: every fault is an error and never an outcome, and the signal that comes again is answered
 //! right.
+#![allow(clippy::unwrap_used)]
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};

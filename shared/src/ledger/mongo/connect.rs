@@ -94,3 +94,26 @@ fn refuse_weak(asked: Option<&WriteConcern>) -> Result<(), OpenError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn durability_and_reads_are_ours_whatever_the_string_says() {
+        for options in [
+            "",
+            "?w=majority&wtimeoutMS=0",
+            "?journal=true",
+            "?readPreference=secondary&readConcernLevel=local",
+        ] {
+            let database = connect(&format!("mongodb://127.0.0.1:1/{options}")).await.unwrap();
+            let write = database.write_concern().unwrap();
+            assert_eq!((&write.w, write.journal), (&Some(Acknowledgment::Majority), Some(true)), "{options}");
+            assert_eq!(write.w_timeout, Some(WRITE_TIMEOUT), "{options}");
+            assert_eq!(database.read_concern(), Some(&ReadConcern::majority()), "{options}");
+            let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
+            assert_eq!(database.selection_criteria(), Some(&primary), "{options}");
+        }
+    }
+}
