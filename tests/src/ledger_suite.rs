@@ -71,6 +71,7 @@ macro_rules! ledger_suite {
             races: one_of_many_successes_reclaims,
             races: failures_and_successes_move_each_credit_once,
             races: one_of_many_dispatches_wins,
+            races: a_failure_beside_its_charge_is_unknown_or_counted,
             reads: a_balance_is_the_sum_of_the_entries,
             reads: a_balance_that_no_integer_holds_is_an_error,
             reads: a_statement_goes_by_time_and_position,

@@ -1,13 +1,412 @@
-//! The conformance suite on MongoDB.
+//! The conformance suite on MongoDB, and what MongoDB alone must keep: validator, view, indexes, connection strings.
+#![allow(clippy::unwrap_used)]
 
-use recoup::ledger::mongo::MongoLedger;
-use recoup_tests::ledger_suite::Fresh;
+use futures_util::TryStreamExt;
+use mongodb::bson::{Bson, DateTime, Document, doc, oid::ObjectId};
+use mongodb::error::{ErrorKind, WriteFailure};
+use mongodb::{Client, Collection, Database};
+use recoup::job::{Job, JobId, Phase};
+use recoup::ledger::mongo::{MongoLedger, OpenError};
+use recoup::ledger::{Ledger, LedgerError, LedgerReader};
+use recoup_tests::ledger_suite::commands::{Command, charge, failure_of, failure_with};
+use recoup_tests::ledger_suite::{Fresh, at, job_id, stored};
 use recoup_tests::{ledger_suite, servers};
 
 async fn fresh() -> Fresh<MongoLedger> {
-    let ledger = MongoLedger::open(&servers::fresh_database()).await.unwrap();
-    ledger.init().await.unwrap();
-    Fresh::new(ledger, ())
+    Fresh::new(ready(&servers::fresh_database()).await, ())
 }
 
 ledger_suite!(fresh, sequences = 64);
+
+async fn ready(uri: &str) -> MongoLedger {
+    let ledger = MongoLedger::open(uri).await.unwrap();
+    ledger.init().await.unwrap();
+    ledger
+}
+
+/// The driver as any other program would use it.
+async fn raw(uri: &str) -> Database {
+    Client::with_uri_str(uri).await.unwrap().default_database().unwrap()
+}
+
+fn jobs(database: &Database) -> Collection<Document> {
+    database.collection("jobs")
+}
+
+/// A job that was refunded and reclaimed, and one whose retry waits, as documents.
+async fn two_jobs(ledger: &MongoLedger, database: &Database) -> [Document; 2] {
+    let (reclaimed, waiting) = (job_id("reclaimed"), job_id("waiting"));
+    for id in [&reclaimed, &waiting] {
+        ledger.charge(&charge(id, 40, 5), at(0)).await.unwrap();
+        ledger.record_failure(id, None, &failure_of(1), at(1)).await.unwrap();
+    }
+    ledger.record_success(&reclaimed, None, at(2)).await.unwrap();
+    [document(database, &reclaimed).await, document(database, &waiting).await]
+}
+
+async fn document(database: &Database, id: &JobId) -> Document {
+    jobs(database).find_one(doc! { "_id": id.as_str() }).await.unwrap().unwrap()
+}
+
+fn entries(document: &mut Document) -> &mut Vec<Bson> {
+    document.get_array_mut("entries").unwrap()
+}
+
+fn entry(document: &mut Document, position: usize) -> &mut Document {
+    entries(document)[position].as_document_mut().unwrap()
+}
+
+/// A way to break a job document: what is broken, whether on the reclaimed job (else the waiting one), and how.
+type Break = (&'static str, bool, fn(&mut Document));
+
+const BREAKS: [Break; 20] = [
+    ("1: an entry is gone", true, |d| drop(entries(d).pop())),
+    ("1: an entry stands twice", true, |d| {
+        let last = entries(d)[2].clone();
+        entries(d).push(last);
+    }),
+    ("1: no entries at all", false, |d| {
+        entries(d).clear();
+        d.insert("net", 0_i64);
+    }),
+    ("1: the entries stand in another order", true, |d| entries(d).swap(0, 1)),
+    ("1: amounts other than the cost", false, |d| {
+        entry(d, 0).insert("amount", -41_i64);
+        entry(d, 1).insert("amount", 41_i64);
+    }),
+    ("1: another cost than the entries'", false, |d| drop(d.insert("cost", 41_i64))),
+    ("1: an entry of an unknown type", false, |d| drop(entry(d, 1).insert("type", "gift"))),
+    ("1: an entry older than the one in front", false, |d| {
+        entry(d, 1).insert("created_at", DateTime::from_millis(0));
+    }),
+    ("1: an amount that is no integer", false, |d| {
+        entry(d, 0).insert("amount", -40.0);
+        entry(d, 1).insert("amount", 40.0);
+    }),
+    ("1: flagged as refunded without the row", false, |d| {
+        entries(d).pop();
+        d.insert("net", -40_i64);
+    }),
+    ("2: reclaimed and not delivered", true, |d| drop(d.insert("phase", "running"))),
+    ("2: refunded, delivered and not reclaimed", false, |d| drop(d.insert("phase", "delivered"))),
+    ("3: another net than the sum", false, |d| drop(d.insert("net", 40_i64))),
+    ("3: no net", false, |d| drop(d.remove("net"))),
+    ("6: refunded without an attempt that failed", false, |d| {
+        d.insert("attempts", 0);
+        d.insert("phase", "running");
+    }),
+    ("6: attempts that failed without a refund", false, |d| {
+        d.insert("is_refunded", false);
+        d.insert("phase", "running");
+        d.insert("net", -40_i64);
+        entries(d).pop();
+    }),
+    ("6: waiting for a retry without a refund", false, |d| {
+        d.insert("is_refunded", false);
+        d.insert("attempts", 0);
+        d.insert("net", -40_i64);
+        entries(d).pop();
+    }),
+    ("an unset time as null", false, |d| drop(d.insert("delivered_at", Bson::Null))),
+    ("a time as text", false, |d| drop(d.insert("not_before", "2026-01-01T00:00:00Z"))),
+    ("a phase that there is not", false, |d| drop(d.insert("phase", "paused"))),
+];
+
+fn is_invalid(error: &mongodb::error::Error) -> bool {
+    match error.kind.as_ref() {
+        ErrorKind::Write(WriteFailure::WriteError(error)) => error.code == 121,
+        ErrorKind::Command(error) => error.code == 121,
+        other => panic!("not refused by the validator: {other}"),
+    }
+}
+
+/// The update that makes `after` of `before`.
+fn difference(before: &Document, after: &Document) -> Document {
+    let set: Document =
+        after.clone().into_iter().filter(|(name, value)| before.get(name) != Some(value)).collect();
+    let unset: Document = before.clone().into_iter().filter(|(name, _)| !after.contains_key(name)).collect();
+    let parts = [("$set", set), ("$unset", unset)];
+    parts
+        .into_iter()
+        .filter(|(_, fields)| !fields.is_empty())
+        .map(|(name, fields)| (name.to_owned(), Bson::from(fields)))
+        .collect()
+}
+
+#[tokio::test]
+async fn other_writers_cannot_break_an_invariant() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let [reclaimed, waiting] = two_jobs(&ledger, &database).await;
+    for (what, is_reclaimed, change) in BREAKS {
+        let before = if is_reclaimed { &reclaimed } else { &waiting };
+        let mut broken = before.clone();
+        change(&mut broken);
+        assert_ne!(&broken, before, "{what}");
+        let key = doc! { "_id": before.get_str("_id").unwrap() };
+
+        let replaced = jobs(&database).replace_one(key.clone(), &broken).await;
+        assert!(replaced.is_err_and(|error| is_invalid(&error)), "{what}: replace");
+
+        let update = difference(before, &broken);
+        let updated = jobs(&database).update_one(key.clone(), update).await;
+        assert!(updated.is_err_and(|error| is_invalid(&error)), "{what}: update");
+
+        assert_eq!(&jobs(&database).find_one(key).await.unwrap().unwrap(), before, "{what}");
+        broken.insert("_id", "another");
+        let inserted = jobs(&database).insert_one(&broken).await;
+        assert!(inserted.is_err_and(|error| is_invalid(&error)), "{what}: insert");
+    }
+    assert_eq!(jobs(&database).count_documents(doc! {}).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn other_writers_may_write_what_keeps_the_invariants() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    for mut document in two_jobs(&ledger, &database).await {
+        // Other drivers choose an integer's width by its value, and other programs have fields of their own.
+        let id = format!("another {}", document.get_str("_id").unwrap());
+        document.extend(doc! { "_id": &id, "cost": 40, "attempts": 1_i64, "tenant": { "region": "eu" } });
+        entry(&mut document, 0).insert("amount", -40);
+        jobs(&database).insert_one(&document).await.unwrap();
+        let job = stored(&ledger, &job_id(&id)).await;
+        assert_eq!((job.cost.credits(), job.attempts), (40, 1));
+    }
+    let failed =
+        ledger.record_failure(&job_id("another waiting"), None, &failure_of(2), at(9)).await.unwrap();
+    assert_eq!(failed.job, stored(&ledger, &job_id("another waiting")).await);
+}
+
+#[tokio::test]
+async fn fields_of_other_programs_survive_every_write() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let id = job_id("job");
+    ledger.charge(&charge(&id, 40, 1), at(0)).await.unwrap();
+    let mut with_foreign = document(&database, &id).await;
+    with_foreign.extend(doc! { "tenant": { "region": "eu" }, "notes": ["a", 1, Bson::Null] });
+    jobs(&database).replace_one(doc! { "_id": "job" }, &with_foreign).await.unwrap();
+    let fields = |document: &Document| (document.get("tenant").cloned(), document.get("notes").cloned());
+    let expected = fields(&with_foreign);
+    for (command, seconds) in [
+        Command::Fail(failure_of(1)),
+        Command::Redrive { allowance: 1 },
+        Command::Dispatch { attempts: 1, ran_out: false },
+        Command::Redrive { allowance: 1 },
+        Command::Dispatch { attempts: 1, ran_out: false },
+        Command::HandedOver { attempts: 1 },
+        Command::Silent { k: 2, timeout: std::time::Duration::ZERO },
+        Command::Exhausted { attempts: 2, first_claim: at(1_000) },
+        Command::Succeed,
+    ]
+    .into_iter()
+    .zip(1..)
+    {
+        let before = document(&database, &id).await;
+        command.run(&ledger, &id, at(seconds)).await;
+        let after = document(&database, &id).await;
+        if command != (Command::Redrive { allowance: 1 }) {
+            assert_ne!(after, before, "{command:?} wrote nothing");
+        }
+        assert_eq!(fields(&after), expected, "{command:?}");
+    }
+    assert_eq!(stored(&ledger, &id).await.phase, Phase::Delivered);
+}
+
+#[tokio::test]
+async fn a_job_is_laid_out_as_the_contract_says() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let id = job_id("job");
+    let date = |seconds| DateTime::from_millis(at(seconds).as_millis());
+    ledger.charge(&charge(&id, 40, 5), at(0)).await.unwrap();
+    let charge_entry = doc! { "type": "charge", "amount": -40_i64, "created_at": date(0) };
+    assert_eq!(
+        document(&database, &id).await,
+        doc! {
+            "_id": "job", "schema": 1, "account_id": "a", "cost": 40_i64, "is_refunded": false, "is_reclaimed": false,
+            "phase": "running", "attempts": 0, "max_attempts": 5, "entries": [charge_entry.clone()], "net": -40_i64,
+            "created_at": date(0), "updated_at": date(0),
+        }
+    );
+    ledger.record_failure(&id, None, &failure_with(Some("e")), at(1)).await.unwrap();
+    let mut failed = document(&database, &id).await;
+    let refund_entry = doc! { "type": "refund", "amount": 40_i64, "created_at": date(1) };
+    assert_eq!(
+        sorted(&mut failed),
+        sorted(&mut doc! {
+            "_id": "job", "schema": 1, "account_id": "a", "cost": 40_i64, "is_refunded": true, "refunded_at": date(1),
+            "is_reclaimed": false, "phase": "retry_waiting", "attempts": 1, "max_attempts": 5, "not_before": date(5),
+            "last_error": { "reason": "it broke", "at": date(1), "refunded": true }, "counted_events": ["e"],
+            "entries": [charge_entry, refund_entry], "net": 0_i64, "created_at": date(0), "updated_at": date(1),
+        })
+    );
+    ledger.redrive(&id, 1, at(2)).await.unwrap();
+    ledger.record_failure(&id, None, &failure_of(2), at(2)).await.unwrap();
+    let last_error = document(&database, &id).await.get_document("last_error").unwrap().clone();
+    assert_eq!(last_error, doc! { "reason": "it broke", "at": date(2) });
+}
+
+fn sorted(document: &mut Document) -> Vec<(String, Bson)> {
+    let mut fields: Vec<(String, Bson)> = std::mem::take(document).into_iter().collect();
+    fields.sort_by(|one, other| one.0.cmp(&other.0));
+    fields
+}
+
+#[tokio::test]
+async fn the_view_holds_one_document_an_entry() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    two_jobs(&ledger, &database).await;
+    let rows: Vec<Document> = database
+        .collection("ledger")
+        .find(doc! {})
+        .sort(doc! { "_id": 1 })
+        .await
+        .unwrap()
+        .try_collect()
+        .await
+        .unwrap();
+    let row = |job: &str, kind: &str, amount: i64, seconds| {
+        sorted(&mut doc! {
+            "_id": format!("{job}:{kind}"), "job_id": job, "account_id": "a", "type": kind, "amount": amount,
+            "created_at": DateTime::from_millis(at(seconds).as_millis()),
+        })
+    };
+    let found: Vec<_> = rows.into_iter().map(|mut row| sorted(&mut row)).collect();
+    assert_eq!(
+        found,
+        [
+            row("reclaimed", "charge", -40, 0),
+            row("reclaimed", "reclaim", -40, 2),
+            row("reclaimed", "refund", 40, 1),
+            row("waiting", "charge", -40, 0),
+            row("waiting", "refund", 40, 1),
+        ]
+    );
+    let own = doc! { "account_id": "nobody" };
+    assert_eq!(database.collection::<Document>("ledger").find_one(own).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn init_may_run_again_and_on_a_live_database() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (MongoLedger::open(&uri).await.unwrap(), raw(&uri).await);
+    assert!(!ledger.is_initialised().await.unwrap());
+    // Somebody charged before anybody ran init, and an older version had another view.
+    ledger.charge(&charge(&job_id("early"), 40, 5), at(0)).await.unwrap();
+    database.create_collection("ledger").view_on("jobs").pipeline(vec![doc! { "$match": {} }]).await.unwrap();
+    assert!(ledger.is_initialised().await.unwrap());
+    for _ in 0..2 {
+        ledger.init().await.unwrap();
+        let row = database.collection::<Document>("ledger").find_one(doc! {}).await.unwrap().unwrap();
+        assert_eq!(row.get_str("_id").unwrap(), "early:charge");
+        let broken =
+            jobs(&database).update_one(doc! { "_id": "early" }, doc! { "$set": { "net": 0_i64 } }).await;
+        assert!(broken.is_err_and(|error| is_invalid(&error)));
+        let mut names = jobs(&database).list_index_names().await.unwrap();
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "_id_",
+                "account",
+                "dead_letters",
+                "first_attempts_under_way",
+                "overdue_retries",
+                "retries_under_way",
+            ]
+        );
+    }
+    assert_eq!(stored(&ledger, &job_id("early")).await.net, -40);
+}
+
+#[tokio::test]
+async fn init_refuses_a_collection_where_the_view_belongs() {
+    let uri = servers::fresh_database();
+    raw(&uri).await.collection("ledger").insert_one(doc! { "_id": "old" }).await.unwrap();
+    let refused = MongoLedger::open(&uri).await.unwrap().init().await;
+    assert!(matches!(refused, Err(LedgerError::Refused { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_document_that_is_no_job_is_a_fault_and_stops_nobody() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (MongoLedger::open(&uri).await.unwrap(), raw(&uri).await);
+    ledger.charge(&charge(&job_id("good"), 40, 5), at(0)).await.unwrap();
+    let good = document(&database, &job_id("good")).await;
+    let object_id = ObjectId::new();
+    let with = |fields: Document| good.clone().into_iter().chain(fields).collect::<Document>();
+    for broken in [
+        with(doc! { "_id": object_id }),
+        with(doc! { "_id": 7 }),
+        with(doc! { "_id": "f1", "phase": "paused" }),
+        with(doc! { "_id": "f2", "cost": 40.0 }),
+        with(doc! { "_id": "f3", "entries": Bson::Null }),
+        with(doc! { "_id": "f4", "schema": 2 }),
+        with(doc! { "_id": "f5", "not_before": Bson::Null }),
+        with(doc! { "_id": "f6", "attempts": -1 }),
+        doc! { "_id": "f7" },
+    ] {
+        jobs(&database).insert_one(broken).await.unwrap();
+    }
+    let page: Vec<(String, Result<Job, LedgerError>)> = ledger.jobs(None, None, 100).await.unwrap();
+    let ids: Vec<&str> = page.iter().map(|(id, _)| id.as_str()).collect();
+    let object_id = format!("ObjectId({object_id})");
+    assert_eq!(ids, ["7", &object_id, "f1", "f2", "f3", "f4", "f5", "f6", "f7", "good"]);
+    for (id, job) in &page {
+        assert_eq!(matches!(job, Err(LedgerError::Unreadable { .. })), id != "good", "{id}: {job:?}");
+    }
+    let later = document(&database, &job_id("f4")).await;
+    let succeeded = ledger.record_success(&job_id("f4"), None, at(1)).await;
+    assert!(matches!(succeeded, Err(LedgerError::Unreadable { .. })), "{succeeded:?}");
+    assert_eq!(document(&database, &job_id("f4")).await, later, "a later layout is left alone");
+}
+
+#[tokio::test]
+async fn a_connection_string_that_asks_for_less_durability_is_refused_without_showing_it() {
+    for option in
+        ["w=0", "w=1", "w=2", "w=tag", "journal=false", "w=majority&journal=false", "w=1&journal=true"]
+    {
+        let uri = format!("mongodb://someone:s3cret@db.example:27017/recoup?{option}");
+        let refused = MongoLedger::open(&uri).await.unwrap_err();
+        assert!(matches!(refused, OpenError::WeakWriteConcern(_)), "{option}: {refused:?}");
+        let shown = format!("{refused} {refused:?}");
+        assert!(
+            shown.contains("MONGODB_URI") && !shown.contains("s3cret") && !shown.contains("db.example"),
+            "{shown}"
+        );
+    }
+    for uri in ["", "s3cret", "redis://s3cret", "mongodb://user:s3/cret@host/db", "mongodb://a:1/s3cret@host"]
+    {
+        let shown = MongoLedger::open(uri).await.unwrap_err().to_string();
+        assert!(shown.contains("MONGODB_URI") && !shown.contains("s3"), "{shown}");
+    }
+    for options in
+        ["", "?w=majority", "?journal=true", "?w=majority&journal=true&wtimeoutMS=1&retryWrites=false"]
+    {
+        MongoLedger::open(&format!("mongodb://127.0.0.1:1/{options}")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_an_error_that_shows_no_secret() {
+    let port = servers::free_port();
+    let uri = format!("mongodb://someone:s3cret@127.0.0.1:{port}/?directConnection=true");
+    let ledger = MongoLedger::open(&uri).await.unwrap();
+    let id = job_id("job");
+    let error = ledger.record_success(&id, None, at(0)).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    let shown = format!("{error} {error:?} {ledger:?}");
+    assert!(!shown.contains("s3cret") && !shown.contains("someone"), "{shown}");
+}
+
+#[tokio::test]
+async fn the_database_is_the_paths_and_recoup_without_one() {
+    let shared = servers::required("RECOUP_TEST_MONGODB_URI");
+    let named = MongoLedger::open(&servers::with_database(&shared, "elsewhere")).await.unwrap();
+    assert!(format!("{named:?}").contains("elsewhere"), "{named:?}");
+    let unnamed = MongoLedger::open(&shared).await.unwrap();
+    assert!(format!("{unnamed:?}").contains("recoup"), "{unnamed:?}");
+}

@@ -13,4 +13,4 @@ async fn fresh() -> Fresh<SqliteLedger> {
     Fresh::new(SqliteLedger::new(Arc::new(store)), directory)
 }
 
-recoup_tests::ledger_suite!(fresh, sequences = 64);
+recoup_tests::ledger_suite!(fresh, sequences = 512);

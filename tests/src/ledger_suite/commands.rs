@@ -115,10 +115,11 @@ impl Command {
     /// # Panics
     /// Where the store answers with an error other than that the job is unknown.
     pub async fn run<L: Store>(&self, ledger: &L, id: &JobId, now: Timestamp) -> Answer {
-        self.try_run(ledger, id, now).await.unwrap_or_else(|error| match error {
-            LedgerError::UnknownJob(_) => Answer { outcome: "UnknownJob".to_owned(), job: None },
-            other => panic!("{self:?} on {id:?}: {other}"),
-        })
+        match self.try_run(ledger, id, now).await {
+            Ok(answer) => answer,
+            Err(LedgerError::UnknownJob(_)) => Answer { outcome: "UnknownJob".to_owned(), job: None },
+            Err(error) => panic!("{self:?} on {id:?}: {error}"),
+        }
     }
 
     async fn try_run<L: Store>(&self, ledger: &L, id: &JobId, now: Timestamp) -> Result<Answer, LedgerError> {

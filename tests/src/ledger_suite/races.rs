@@ -112,3 +112,17 @@ pub async fn one_of_many_dispatches_wins<L: Store>(ledger: L) {
     let told = race(&ledger, &id, dispatches).await;
     assert_eq!(told, counts(&[("Dispatched", 1), ("HandOverOpen", WRITERS - 1)]));
 }
+
+/// A failure that overtakes its charge is unknown, or is counted once the charge is there: never a duplicate, which
+/// nobody would deliver again.
+pub async fn a_failure_beside_its_charge_is_unknown_or_counted<L: Store>(ledger: L) {
+    let ledger = Arc::new(ledger);
+    for round in 0..8 {
+        let id = job_id(&format!("raced {round}"));
+        let both = vec![Command::Fail(failure_of(1)), Command::Charge { cost: 7, max_attempts: 5 }];
+        let told = race(&ledger, &id, both).await;
+        let job = stored(ledger.as_ref(), &id).await;
+        let expected = if job.is_refunded { "Refunded" } else { "UnknownJob" };
+        assert_eq!(told, counts(&[("Charged", 1), (expected, 1)]));
+    }
+}

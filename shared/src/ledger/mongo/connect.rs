@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use mongodb::error::ErrorKind;
 use mongodb::options::{
-    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern,
+    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerMonitoringMode,
+    WriteConcern,
 };
 use mongodb::{Client, Database};
 
@@ -66,6 +67,9 @@ pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
     options.server_selection_timeout = Some(SERVER_SELECTION_TIMEOUT);
     options.connect_timeout = Some(CONNECT_TIMEOUT);
     options.max_idle_time = Some(MAX_IDLE_TIME);
+    // Asking instead of listening, as the driver does in a function anyway: a look that is wanted at once, after a
+    // primary stepped down, does not wait for the end of one that listens. It also saves a connection.
+    options.server_monitoring_mode = Some(ServerMonitoringMode::Poll);
     options.max_pool_size =
         Some(options.max_pool_size.map_or(MAX_POOL_SIZE, |size| size.clamp(1, MAX_POOL_SIZE)));
     options.app_name.get_or_insert_with(|| "recoup".to_owned());
@@ -89,4 +93,27 @@ fn refuse_weak(asked: Option<&WriteConcern>) -> Result<(), OpenError> {
         return Err(OpenError::WeakWriteConcern("journal=false"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn durability_and_reads_are_ours_whatever_the_string_says() {
+        for options in [
+            "",
+            "?w=majority&wtimeoutMS=0",
+            "?journal=true",
+            "?readPreference=secondary&readConcernLevel=local",
+        ] {
+            let database = connect(&format!("mongodb://127.0.0.1:1/{options}")).await.unwrap();
+            let write = database.write_concern().unwrap();
+            assert_eq!((&write.w, write.journal), (&Some(Acknowledgment::Majority), Some(true)), "{options}");
+            assert_eq!(write.w_timeout, Some(WRITE_TIMEOUT), "{options}");
+            assert_eq!(database.read_concern(), Some(&ReadConcern::majority()), "{options}");
+            let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
+            assert_eq!(database.selection_criteria(), Some(&primary), "{options}");
+        }
+    }
 }

@@ -85,6 +85,10 @@ fn describe(error: &Error) -> String {
             format!("write concern not met: {}", coded(failed.code, &failed.code_name, &failed.message))
         }
         ErrorKind::Io(io) => io.to_string(),
+        // Behind the cause the driver lists labels, further causes and the server's raw reply.
+        ErrorKind::ServerSelection { message, .. } => {
+            message.split_once(", labels:").map_or(message.as_str(), |(cause, _)| cause).to_owned()
+        }
         other => other.to_string(),
     };
     text.char_indices().nth(MAX_TEXT).map_or_else(|| text.clone(), |(end, _)| format!("{}…", &text[..end]))

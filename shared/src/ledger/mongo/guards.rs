@@ -27,14 +27,15 @@ use std::time::Duration;
 
 use mongodb::bson::{Bson, Document, doc};
 
-use super::document::{counter, date};
+use super::document::{SCHEMA, counter, date};
 use crate::clock::Timestamp;
 use crate::job::{AccountId, COUNTED_EVENTS_KEPT, EntryType, JobId, MAX_ATTEMPT, Phase};
 use crate::transition::{Failure, UNSPECIFIED};
 
-/// Index `_id`. Matches the job, where it is this account's if one is given.
-pub(super) fn the_job(job_id: &JobId, account_id: Option<&AccountId>) -> Document {
-    let mut filter = doc! { "_id": job_id.as_str() };
+/// Index `_id`. Matches the job, where it is this account's if one is given. A document of another layout is left
+/// alone.
+fn the_job(job_id: &JobId, account_id: Option<&AccountId>) -> Document {
+    let mut filter = doc! { "_id": job_id.as_str(), "schema": SCHEMA };
     if let Some(account_id) = account_id {
         filter.insert("account_id", account_id.as_str());
     }
@@ -44,13 +45,13 @@ pub(super) fn the_job(job_id: &JobId, account_id: Option<&AccountId>) -> Documen
 /// **The guard for a refund.** Index `_id`. Matches while this failure is not yet counted and the job not delivered,
 /// or while its verdict may still stop a waiting retry.
 pub(super) fn failure_guard(job_id: &JobId, account_id: Option<&AccountId>, signal: &Failure) -> Document {
-    let mut filter = the_job(job_id, account_id);
-    if signal.retryable {
-        filter.extend(not_yet_counted(signal));
+    let counts = not_yet_counted(signal);
+    let changes_something = if signal.retryable {
+        counts
     } else {
-        filter.insert("$or", vec![not_yet_counted(signal), open_to_a_verdict(signal)]);
-    }
-    filter
+        doc! { "$or": [counts, open_to_a_verdict(signal)] }
+    };
+    and(the_job(job_id, account_id), changes_something)
 }
 
 /// The failure counts: of attempt k, where fewer than k have failed; of an unknown one, where one is under way.
@@ -134,9 +135,7 @@ fn remembered(id: &str) -> Bson {
 
 /// **The guard for a reclaim.** Index `_id`. Matches while the job is not delivered.
 pub(super) fn success_guard(job_id: &JobId, account_id: Option<&AccountId>) -> Document {
-    let mut filter = the_job(job_id, account_id);
-    filter.insert("phase", doc! { "$ne": Phase::Delivered.as_str() });
-    filter
+    and(the_job(job_id, account_id), doc! { "phase": { "$ne": Phase::Delivered.as_str() } })
 }
 
 /// Delivers, and writes the reclaim where the job was refunded.
@@ -153,7 +152,8 @@ pub(super) fn success_effect(now: Timestamp) -> Vec<Document> {
 
 /// Index `_id`. Matches while the job waits after exactly these failures.
 pub(super) fn dispatch_guard(job_id: &JobId, attempts: u32) -> Document {
-    doc! { "_id": job_id.as_str(), "phase": Phase::RetryWaiting.as_str(), "attempts": counter(attempts) }
+    let waiting = doc! { "phase": Phase::RetryWaiting.as_str(), "attempts": counter(attempts) };
+    and(the_job(job_id, None), waiting)
 }
 
 /// To running with an open hand-over; to dead_lettered where the job is at its cap.
@@ -168,12 +168,12 @@ pub(super) fn dispatch_effect(now: Timestamp) -> Vec<Document> {
 
 /// Index `_id`. Matches while the job runs after exactly these failures and its hand-over is open.
 pub(super) fn hand_over_guard(job_id: &JobId, attempts: u32) -> Document {
-    doc! {
-        "_id": job_id.as_str(),
+    let open = doc! {
         "phase": Phase::Running.as_str(),
         "attempts": counter(attempts),
         "dispatched_at": { "$exists": false },
-    }
+    };
+    and(the_job(job_id, None), open)
 }
 
 /// Closes the hand-over.
@@ -184,8 +184,7 @@ pub(super) fn hand_over_effect(now: Timestamp) -> Vec<Document> {
 /// Index `_id`. Matches while the retry waits or its hand-over is open, unless a person sent the job back since the
 /// first of these claims.
 pub(super) fn exhausted_guard(job_id: &JobId, attempts: u32, first_claim: Timestamp) -> Document {
-    doc! {
-        "_id": job_id.as_str(),
+    let not_taken_up = doc! {
         "phase": { "$in": [Phase::RetryWaiting.as_str(), Phase::Running.as_str()] },
         "attempts": counter(attempts),
         "dispatched_at": { "$exists": false },
@@ -193,7 +192,8 @@ pub(super) fn exhausted_guard(job_id: &JobId, attempts: u32, first_claim: Timest
             { "redriven_at": { "$exists": false } },
             { "redriven_at": { "$lt": date(first_claim) } },
         ],
-    }
+    };
+    and(the_job(job_id, None), not_taken_up)
 }
 
 /// To dead_lettered.
@@ -206,18 +206,18 @@ pub(super) fn exhausted_effect(now: Timestamp) -> Vec<Document> {
 /// with its recorded hand-over.
 pub(super) fn silence_guard(job_id: &JobId, k: u32, until: Timestamp) -> Document {
     let since = if k == 1 { "created_at" } else { "dispatched_at" };
-    doc! {
-        "_id": job_id.as_str(),
+    let silent = doc! {
         "phase": Phase::Running.as_str(),
         "attempts": counter(k.saturating_sub(1)),
         since: { "$lte": date(until) },
-    }
+    };
+    and(the_job(job_id, None), silent)
 }
 
 /// Index `_id`. Matches while the job is set aside.
 pub(super) fn redrive_guard(job_id: &JobId) -> Document {
     let set_aside = [Phase::DeadLettered.as_str(), Phase::Failed.as_str()];
-    doc! { "_id": job_id.as_str(), "phase": { "$in": set_aside } }
+    and(the_job(job_id, None), doc! { "phase": { "$in": set_aside } })
 }
 
 /// To retry_waiting, due now, with a fresh allowance that saturates.
@@ -262,6 +262,12 @@ fn one_more_entry(
         "net": when(condition.clone(), doc! { "$add": ["$net", amount] }, "$net"),
         written_at: when(condition, at, format!("${written_at}")),
     }
+}
+
+/// Both filters, which name different fields.
+fn and(mut one: Document, other: Document) -> Document {
+    one.extend(other);
+    one
 }
 
 fn when(condition: impl Into<Bson>, then: impl Into<Bson>, otherwise: impl Into<Bson>) -> Bson {

@@ -73,23 +73,36 @@ impl MongoLedger {
     }
 
     /// The view is left alone where it is as it should be, and changed in place where not, so that nobody who reads
-    /// it meanwhile finds it gone.
+    /// it meanwhile finds it gone. Some compatible servers take that command and change nothing; there it is made
+    /// anew.
     async fn ensure_view(&self) -> Result<(), LedgerError> {
-        let Some(found) = self.specification(LEDGER).await? else {
-            let create = self.database.create_collection(LEDGER).view_on(JOBS).pipeline(view());
-            return match create.await {
-                Err(error) if command_code(&error) != Some(NAMESPACE_EXISTS) => Err(from_driver(&error)),
-                Ok(()) | Err(_) => Ok(()),
-            };
-        };
+        match self.view_is_right().await? {
+            Some(true) => return Ok(()),
+            Some(false) => {
+                self.change(doc! { "collMod": LEDGER, "viewOn": JOBS, "pipeline": view() }).await?;
+                if self.view_is_right().await? == Some(true) {
+                    return Ok(());
+                }
+                let view = self.database.collection::<Document>(LEDGER);
+                view.drop().await.map_err(|e| from_driver(&e))?;
+            }
+            None => {}
+        }
+        match self.database.create_collection(LEDGER).view_on(JOBS).pipeline(view()).await {
+            Err(error) if command_code(&error) != Some(NAMESPACE_EXISTS) => Err(from_driver(&error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether the view is as it should be; `None`: there is none.
+    async fn view_is_right(&self) -> Result<Option<bool>, LedgerError> {
+        let Some(found) = self.specification(LEDGER).await? else { return Ok(None) };
         if !matches!(found.collection_type, CollectionType::View) {
             let what = format!("{LEDGER} is a collection, but must be a view; rename or drop it");
             return Err(LedgerError::Refused { store: STORE, what });
         }
-        if found.options.view_on.as_deref() == Some(JOBS) && found.options.pipeline == Some(view()) {
-            return Ok(());
-        }
-        self.change(doc! { "collMod": LEDGER, "viewOn": JOBS, "pipeline": view() }).await
+        let options = found.options;
+        Ok(Some(options.view_on.as_deref() == Some(JOBS) && options.pipeline == Some(view())))
     }
 
     async fn change(&self, mut command: Document) -> Result<(), LedgerError> {
