@@ -5,6 +5,7 @@
 // A test that cannot go on says so by its panic.
 #![allow(clippy::unwrap_used)]
 
+pub mod cases;
 pub mod drain_suite;
 pub mod ledger_suite;
 pub mod queue_rooms;
