@@ -5,7 +5,9 @@
 // A test that cannot go on says so by its panic.
 #![allow(clippy::unwrap_used)]
 
+pub mod cases;
 pub mod drain_suite;
+pub mod function_world;
 pub mod ledger_suite;
 pub mod queue_rooms;
 pub mod queue_suite;

@@ -71,7 +71,6 @@ struct Waiting {
 struct State {
     next: VecDeque<Waiting>,
     answers: HashMap<String, oneshot::Sender<Answer>>,
-    polls: u64,
     count: u64,
 }
 
@@ -79,6 +78,7 @@ struct State {
 struct Api {
     state: Mutex<State>,
     arrived: Notify,
+    polled: Notify,
 }
 
 impl Api {
@@ -107,7 +107,7 @@ impl Api {
     }
 
     async fn next(&self) -> Response<Full<Bytes>> {
-        self.state().polls += 1;
+        self.polled.notify_one();
         let waiting = loop {
             let arrived = self.arrived.notified();
             if let Some(waiting) = self.state().next.pop_front() {
@@ -166,7 +166,7 @@ impl Function {
             ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "256"),
         ];
         variables.extend(environment);
-        let process = Process::start(name, &variables);
+        let process = Process::start(name, &[], &variables);
         Self { api, server, process }
     }
 
@@ -197,9 +197,15 @@ impl Function {
         }
     }
 
-    /// How often it has polled so far.
-    pub fn polls(&self) -> u64 {
-        self.api.state().polls
+    /// Returns once it waits for its first invocation.
+    ///
+    /// # Panics
+    /// Where it ends instead.
+    pub async fn ready(&mut self) {
+        tokio::select! {
+            () = self.api.polled.notified() => {}
+            () = self.process.ended() => panic!("the function ended:\n{}", self.process.output()),
+        }
     }
 
     /// The process.
@@ -228,10 +234,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the binary with exactly these variables.
-    pub fn start(name: &str, environment: &[(&str, &str)]) -> Self {
+    /// Starts the binary with these arguments and exactly these variables.
+    pub fn start(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(servers::binary(name));
-        command.env_clear().envs(environment.iter().copied());
+        command.args(arguments).env_clear().envs(environment.iter().copied());
         // By this mark tests/run finds what a test left behind.
         if let Some(run) = std::env::var_os("RECOUP_TEST_RUN") {
             command.env("RECOUP_TEST_RUN", run);

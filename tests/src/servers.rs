@@ -119,6 +119,15 @@ impl Server {
         Self { command, port, child: None, directory }.started()
     }
 
+    /// A stand-in for AWS.
+    pub fn moto() -> Self {
+        let directory = TempDir::new().expect("a temporary directory can be made");
+        let port = free_port();
+        let program = required("RECOUP_TEST_MOTO");
+        let command = vec![program, "-H".into(), "127.0.0.1".into(), "-p".into(), port.to_string()];
+        Self { command, port, child: None, directory }.started()
+    }
+
     fn started(mut self) -> Self {
         self.start();
         self
