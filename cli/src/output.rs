@@ -132,10 +132,13 @@ pub(crate) fn signed(number: impl Into<i128>) -> String {
     if number > 0 { format!("+{}", grouped(number)) } else { grouped(number) }
 }
 
-/// `1 job`, `2 jobs`, `2,000 jobs`.
+/// `1 job`, `2 jobs`, `2,000 entries`.
 pub(crate) fn count_of(count: u64, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", grouped(count))
+    match (count, what.strip_suffix('y')) {
+        (1, _) => format!("1 {what}"),
+        (_, Some(stem)) => format!("{} {stem}ies", grouped(count)),
+        (_, None) => format!("{} {what}s", grouped(count)),
+    }
 }
 
 #[cfg(test)]
@@ -150,7 +153,8 @@ mod tests {
         }
         assert_eq!(grouped(i64::MIN), "-9,223,372,036,854,775,808");
         assert_eq!([signed(40), signed(-40), signed(0)], ["+40", "-40", "0"]);
-        assert_eq!([count_of(1, "job"), count_of(2_000, "job")], ["1 job", "2,000 jobs"]);
+        assert_eq!([count_of(1, "entry"), count_of(2_000, "job")], ["1 entry", "2,000 jobs"]);
+        assert_eq!(count_of(0, "entry"), "0 entries");
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub(crate) trait Store: Sync {
     /// validator.
     async fn ensure_layout(&self) -> Result<(), Stop>;
 
+    /// Creates or updates the layout, unless the store holds work of today's that a replay must not mix with.
+    async fn prepare_replay(&self) -> Result<(), Stop>;
+
     /// One drain pass, to where due work goes.
     async fn drain(
         &self,
@@ -192,6 +195,11 @@ impl Store for FileStore {
     }
 
     async fn ensure_layout(&self) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    /// A file is somebody's own: what is in it is theirs to mix.
+    async fn prepare_replay(&self) -> Result<(), Stop> {
         Ok(())
     }
 

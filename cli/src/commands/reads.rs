@@ -104,7 +104,7 @@ pub(crate) async fn statement<S: Store>(desk: Desk<'_, S>, args: StatementArgs) 
     let until = args.until.map_or_else(String::new, |until| format!(" before {until}"));
     out.line(format!(
         "{}{until}, closing balance {}",
-        if rows == 1 { "1 entry".to_owned() } else { format!("{} entries", grouped(rows)) },
+        count_of(rows, "entry"),
         grouped(balance)
     ))
 }

@@ -45,7 +45,17 @@ pub(crate) struct GivenAway {
 impl SimplerDesigns {
     /// Whether this job's cost is known here.
     pub(crate) fn know(&self, job: &JobId) -> bool {
-        self.jobs.contains_key(&self.key(job))
+        self.cost(job).is_some()
+    }
+
+    /// What this job costs, where that is known.
+    pub(crate) fn cost(&self, job: &JobId) -> Option<Cost> {
+        self.jobs.get(&self.key(job)).map(|story| story.cost)
+    }
+
+    /// How many jobs are known here.
+    pub(crate) fn jobs(&self) -> u64 {
+        self.jobs.len() as u64
     }
 
     /// The job costs so much; said again, it changes nothing.
