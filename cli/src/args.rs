@@ -232,7 +232,9 @@ fn attempt(text: &str) -> Result<u32, String> {
 fn moment(text: &str) -> Result<Timestamp, String> {
     Timestamp::parse_rfc3339(text)
         .or_else(|| Timestamp::parse_rfc3339(&format!("{text}T00:00:00Z")))
-        .ok_or_else(|| "give a date such as 2026-01-15 (00:00 UTC) or a time such as 2026-01-15T10:00:00Z".to_owned())
+        .ok_or_else(|| {
+            "give a date such as 2026-01-15 (00:00 UTC) or a time such as 2026-01-15T10:00:00Z".to_owned()
+        })
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

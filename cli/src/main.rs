@@ -9,7 +9,7 @@ use recoup::clock::SystemClock;
 use recoup::config::{Needs, Settings};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command, DeadLettersCommand};
+use crate::args::{Args, Command};
 use crate::commands::{Desk, audit, dead_letters, events, reads};
 use crate::output::Output;
 use crate::servers::ServerStore;
@@ -73,11 +73,11 @@ fn one_line(error: &clap::Error) -> String {
 fn log_to_stderr(command: &Command) {
     let filter = match command {
         Command::Replay(_) => "off",
-        Command::Drain => "recoup=warn",
         Command::Init
         | Command::Charge(_)
         | Command::Failed(_)
         | Command::Succeeded(_)
+        | Command::Drain
         | Command::Job(_)
         | Command::Balance(_)
         | Command::Statement(_)

@@ -27,11 +27,6 @@ impl Progress {
         self.0.set_position(position);
     }
 
-    /// Whether a person sees it.
-    pub(crate) fn is_shown(&self) -> bool {
-        !self.0.is_hidden()
-    }
-
     /// Writes a line to stderr, above the bar.
     #[allow(clippy::print_stderr)]
     pub(crate) fn say(&self, line: &str) {

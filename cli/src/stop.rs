@@ -2,6 +2,7 @@
 
 use std::io;
 
+use recoup::handlers::drain::DrainError;
 use recoup::ledger::LedgerError;
 use recoup::queue::QueueError;
 
@@ -19,12 +20,6 @@ pub(crate) enum Stop {
     OutputClosed,
 }
 
-impl Stop {
-    pub(crate) fn refused(why: impl Into<String>) -> Self {
-        Self::Refused(why.into())
-    }
-}
-
 impl From<LedgerError> for Stop {
     fn from(error: LedgerError) -> Self {
         Self::Refused(error.to_string())
@@ -33,6 +28,12 @@ impl From<LedgerError> for Stop {
 
 impl From<QueueError> for Stop {
     fn from(error: QueueError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<DrainError> for Stop {
+    fn from(error: DrainError) -> Self {
         Self::Refused(error.to_string())
     }
 }

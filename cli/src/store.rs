@@ -12,7 +12,7 @@ use recoup::clock::{Clock, Deadline, roll};
 use recoup::config::{Address, Settings};
 use recoup::dispatch::{NoOutside, Target};
 use recoup::embedded::Embedded;
-use recoup::handlers::drain::{DrainCounts, DrainError, DrainSettings, drain};
+use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
 use recoup::job::Job;
 use recoup::ledger::sqlite::SqliteLedger;
 use recoup::ledger::{Ledger, LedgerReader};
@@ -54,7 +54,7 @@ pub(crate) trait Store: Sync {
         settings: &DrainSettings,
         clock: &impl Clock,
         deadline: Deadline,
-    ) -> Result<DrainCounts, DrainError>;
+    ) -> Result<DrainCounts, Stop>;
 
     /// From here on writes may be durable only once the group is committed. For replays.
     fn begin_group(&self) -> Result<(), Stop>;
@@ -208,9 +208,9 @@ impl Store for FileStore {
         settings: &DrainSettings,
         clock: &impl Clock,
         deadline: Deadline,
-    ) -> Result<DrainCounts, DrainError> {
+    ) -> Result<DrainCounts, Stop> {
         let target: Target<NoOutside> = Target::ReadyList;
-        drain(&self.ledger, &self.queue, &target, settings, clock, deadline).await
+        Ok(drain(&self.ledger, &self.queue, &target, settings, clock, deadline).await?)
     }
 
     fn begin_group(&self) -> Result<(), Stop> {

@@ -62,7 +62,9 @@ pub(crate) fn tell(
 fn paid(job: &Job) -> String {
     let paid = -i128::from(job.net);
     match job.phase {
-        Phase::Delivered if paid == i128::from(job.cost.credits()) => format!("{}, once, for delivered work", grouped(paid)),
+        Phase::Delivered if paid == i128::from(job.cost.credits()) => {
+            format!("{}, once, for delivered work", grouped(paid))
+        }
         Phase::Running | Phase::RetryWaiting | Phase::DeadLettered | Phase::Failed if paid == 0 => {
             "nothing: refunded, and not delivered".to_owned()
         }

@@ -84,7 +84,10 @@ impl<S: Store> Audit<'_, S> {
     /// Reads a job again that seemed wrong, and reports what still is.
     async fn look_again(&mut self, id: &str) -> Result<(), Stop> {
         let Ok(job_id) = JobId::new(id) else {
-            return self.report(id, "the job's id is none: it must have 1 to 256 characters without control characters");
+            return self.report(
+                id,
+                "the job's id is none: it must have 1 to 256 characters without control characters",
+            );
         };
         match self.store.ledger().job(&job_id).await {
             Ok(Some(job)) => {

@@ -44,7 +44,8 @@ struct SetAside<'a> {
 async fn list<S: Store>(desk: Desk<'_, S>, args: ListArgs) -> Result<(), Stop> {
     let phases: &[Phase] =
         if args.failed { &[Phase::DeadLettered, Phase::Failed] } else { &[Phase::DeadLettered] };
-    let mut grid = Grid::new(&["job", "account", "cost>", "phase", "failed attempts>", "since", "last error"]);
+    let mut grid =
+        Grid::new(&["job", "account", "cost>", "phase", "failed attempts>", "since", "last error"]);
     let (mut count, mut faults) = (0, Faults::default());
     for phase in phases {
         let mut after: Option<String> = None;
@@ -166,8 +167,7 @@ async fn redrive_all<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
     let (mut sent, mut faults) = (0, Faults::default());
     let mut after: Option<String> = None;
     loop {
-        let page =
-            desk.store.ledger().jobs(Some(Phase::DeadLettered), after.as_deref(), PAGE).await?;
+        let page = desk.store.ledger().jobs(Some(Phase::DeadLettered), after.as_deref(), PAGE).await?;
         for (id, job) in &page {
             let outcome = match job {
                 Ok(job) => redrive_one(&desk, &job.job_id).await,
@@ -227,8 +227,5 @@ fn print_redriven(out: &mut crate::output::Output, job: &Job) -> Result<(), Stop
         });
     }
     let more = count_of(u64::from(job.max_attempts - job.attempts), "further attempt");
-    out.line(format!(
-        "redriven: job {}, due now, with {more}",
-        visible(job.job_id.as_str()),
-    ))
+    out.line(format!("redriven: job {}, due now, with {more}", visible(job.job_id.as_str()),))
 }

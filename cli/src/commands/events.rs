@@ -125,7 +125,9 @@ fn print(out: &mut Output, answer: &Answer, now: Timestamp) -> Result<(), Stop> 
         Outcome::Delivered => "the charge stands",
         Outcome::Reclaimed => "it was refunded before, and the refund was taken back",
         Outcome::Duplicate => "known already; nothing was written",
-        Outcome::AlreadyDelivered => "the job was delivered, and delivered work is not refunded; nothing was written",
+        Outcome::AlreadyDelivered => {
+            "the job was delivered, and delivered work is not refunded; nothing was written"
+        }
     };
     let job = visible(answer.job_id.as_str());
     out.line(format!("{}: job {job}: {what}", answer.outcome.as_str()))?;
@@ -142,11 +144,8 @@ fn print(out: &mut Output, answer: &Answer, now: Timestamp) -> Result<(), Stop> 
 
 /// `recoup drain`.
 pub(crate) async fn drain<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
-    let counts = desk
-        .store
-        .drain(&drain_settings(desk.settings), &desk.clock, Deadline::NONE)
-        .await
-        .map_err(|error| Stop::Refused(error.to_string()))?;
+    let settings = drain_settings(desk.settings);
+    let counts = desk.store.drain(&settings, &desk.clock, Deadline::NONE).await?;
     if desk.out.is_json() {
         return desk.out.document(&counts);
     }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use recoup::clock::{Clock, Timestamp};
+use recoup::clock::Clock;
 use recoup::job::{AccountId, Job, JobId, LedgerRow};
 use recoup::ledger::{LedgerError, LedgerReader};
 use serde::Serialize;
@@ -12,8 +12,8 @@ use crate::args::{BalanceArgs, ExportArgs, Format, JobArgs, StatementArgs};
 use crate::output::{Grid, count_of, grouped, signed};
 use crate::progress::Progress;
 use crate::stop::{Stop, visible};
-use crate::story;
 use crate::store::Store;
+use crate::story;
 
 /// `recoup job`.
 pub(crate) async fn job<S: Store>(desk: Desk<'_, S>, args: JobArgs) -> Result<(), Stop> {
@@ -72,7 +72,8 @@ pub(crate) async fn statement<S: Store>(desk: Desk<'_, S>, args: StatementArgs) 
     let mut rows = 0_u64;
     let mut grid = Grid::new(&["time", "job", "type", "amount>", "balance>"]);
     let mut written = Ok(());
-    let (out, json) = (&mut *desk.out, desk.out.is_json());
+    let out = desk.out;
+    let json = out.is_json();
     let mut each = |row: LedgerRow| {
         balance += i128::from(row.amount);
         if args.since.is_some_and(|since| row.created_at < since) {
@@ -93,7 +94,6 @@ pub(crate) async fn statement<S: Store>(desk: Desk<'_, S>, args: StatementArgs) 
     if json {
         return Ok(());
     }
-    let out = desk.out;
     out.heading(&format!("Statement of {}", visible(args.account.as_str())))?;
     if let Some(since) = args.since {
         out.line(format!("opening balance {} at {since}", grouped(opening)))?;
@@ -102,11 +102,7 @@ pub(crate) async fn statement<S: Store>(desk: Desk<'_, S>, args: StatementArgs) 
         out.table(&grid)?;
     }
     let until = args.until.map_or_else(String::new, |until| format!(" before {until}"));
-    out.line(format!(
-        "{}{until}, closing balance {}",
-        count_of(rows, "entry"),
-        grouped(balance)
-    ))
+    out.line(format!("{}{until}, closing balance {}", count_of(rows, "entry"), grouped(balance)))
 }
 
 /// The job's rows, in the order of their positions.
@@ -117,7 +113,9 @@ fn rows_of(job: &Job) -> impl Iterator<Item = LedgerRow> + '_ {
 /// `recoup export`: every row, by job id and position, in bounded memory.
 pub(crate) async fn export<S: Store>(desk: Desk<'_, S>, args: ExportArgs) -> Result<(), Stop> {
     if desk.out.is_json() && args.format == Format::Csv {
-        return Err(Stop::Usage("--json and --format csv exclude each other; leave one of them out".to_owned()));
+        return Err(Stop::Usage(
+            "--json and --format csv exclude each other; leave one of them out".to_owned(),
+        ));
     }
     let ledger = desk.store.ledger();
     let progress = Progress::new(None, "jobs exported", !desk.out.is_shown());
@@ -189,4 +187,3 @@ impl Faults {
         })
     }
 }
-

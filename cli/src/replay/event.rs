@@ -63,9 +63,10 @@ pub(crate) fn parse(line: &[u8]) -> Result<LogEvent, NotAnEvent> {
     }
     let envelope: Envelope<'_> =
         serde_json::from_str(text).map_err(|error| NotAnEvent::Json(shortened(&error.to_string())))?;
-    let at = read("at", envelope.at, "an RFC 3339 time with an offset, such as 2026-01-01T00:00:00Z", |raw| {
-        serde_json::from_str::<String>(raw).ok().and_then(|text| Timestamp::parse_rfc3339(&text))
-    })?;
+    let at =
+        read("at", envelope.at, "an RFC 3339 time with an offset, such as 2026-01-01T00:00:00Z", |raw| {
+            serde_json::from_str::<String>(raw).ok().and_then(|text| Timestamp::parse_rfc3339(&text))
+        })?;
     let kind: String = read("type", envelope.kind, KINDS, string)?;
     let what = match kind.as_str() {
         "charge" => charge(&envelope)?,
@@ -138,8 +139,9 @@ mod tests {
                 cost: Cost::new(40).unwrap()
             }
         );
-        let failed =
-            parse(br#"{"at":"2026-01-01T00:00:30Z","type":"failed","job_id":"j1","attempt":1,"reason":null}"#);
+        let failed = parse(
+            br#"{"at":"2026-01-01T00:00:30Z","type":"failed","job_id":"j1","attempt":1,"reason":null}"#,
+        );
         let Ok(LogEvent { what: What::Failed(event), .. }) = failed else { panic!("{failed:?}") };
         assert_eq!((event.attempt, event.reason, event.retryable), (Some(1), None, true));
         let succeeded = parse(br#"{"type":"succeeded","at":"2026-01-01T00:00:32+00:00","job_id":"j1"}"#);
@@ -162,10 +164,16 @@ mod tests {
             (format!(r#"{{{AT},"type":"failed","job_id":{{"$ne":1}}}}"#), "job_id is {\"$ne\":1}"),
             (format!(r#"{{{AT},"type":"failed","job_id":"j","attempt":0}}"#), "attempt is 0"),
             (format!(r#"{{{AT},"type":"charge","job_id":"j","cost":4}}"#), "account_id is missing"),
-            (format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":" ","cost":4}}"#), "account_id consists"),
+            (
+                format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":" ","cost":4}}"#),
+                "account_id consists",
+            ),
             (format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":"a","cost":0}}"#), "cost is 0"),
             (format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":"a","cost":4.0}}"#), "cost is 4.0"),
-            (format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":"a","cost":"4"}}"#), "cost is \"4\""),
+            (
+                format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":"a","cost":"4"}}"#),
+                "cost is \"4\"",
+            ),
             (
                 format!(r#"{{{AT},"type":"charge","job_id":"j","account_id":"a","cost":9007199254740992}}"#),
                 "cost is 9007199254740992",

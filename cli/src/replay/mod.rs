@@ -72,13 +72,8 @@ pub(crate) async fn run<S: Store>(desk: Desk<'_, S>, args: ReplayArgs) -> Result
     read?;
 
     let totals = replay.store.ledger().totals().await?;
-    let summary = Summary::new(
-        replay.events,
-        replay.outcomes,
-        &replay.drains,
-        &totals,
-        replay.simpler.given_away(),
-    );
+    let summary =
+        Summary::new(replay.events, replay.outcomes, &replay.drains, &totals, replay.simpler.given_away());
     if desk.out.is_json() {
         desk.out.document(&summary)?;
     } else {
@@ -324,9 +319,7 @@ impl<'a, S: Store> Replay<'a, S> {
         clock.advance_to(at);
         let target: Target<NoOutside> = Target::Nowhere;
         let (ledger, queue) = (self.store.ledger(), self.store.queue());
-        let counts = drain(ledger, queue, &target, &self.settings, clock, Deadline::NONE)
-            .await
-            .map_err(|error| Stop::Refused(error.to_string()))?;
+        let counts = drain(ledger, queue, &target, &self.settings, clock, Deadline::NONE).await?;
         self.drains += counts;
         Ok(())
     }

@@ -166,7 +166,8 @@ fn next<S: Store>(
 ) -> Result<(), Stop> {
     let mut grid = Grid::bare();
     if let Some(job) = findings.story {
-        let why = if summary.outcomes.reclaimed > 0 { "a refund that was taken back" } else { "a job's story" };
+        let why =
+            if summary.outcomes.reclaimed > 0 { "a refund that was taken back" } else { "a job's story" };
         grid.row([store.hint(&format!("job {}", argument(job.as_str()))), why.to_owned()]);
     }
     if let Some((account, _)) = findings.accounts.first() {
