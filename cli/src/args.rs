@@ -22,7 +22,7 @@ Exit status:
 
 /// The credit ledger of a metered job platform: charge, refund, reclaim, each once.
 #[derive(Debug, Parser)]
-#[command(name = "recoup", version, about, after_help = STORES, disable_help_subcommand = true)]
+#[command(name = "recoup", version, after_help = STORES)]
 pub(crate) struct Args {
     /// Print JSON on stdout: one document, or one a line for lists
     #[arg(long, global = true)]

@@ -4,6 +4,7 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use recoup::clock::SystemClock;
 use recoup::config::{Needs, Settings};
@@ -33,6 +34,10 @@ fn main() -> ExitCode {
             // Help and version; where nobody reads them, there is nobody to tell.
             let _ = asked.print();
             return ExitCode::SUCCESS;
+        }
+        Err(nothing) if nothing.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = nothing.print();
+            return ExitCode::from(2);
         }
         Err(error) => return report(&Stop::Usage(one_line(&error))),
     };
