@@ -25,7 +25,7 @@ use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
 use recoup::handlers::failed::job_failed;
 use recoup::handlers::succeeded::job_succeeded;
 use recoup::handlers::{Answer, Outcome};
-use recoup::job::{AccountId, Cost, JobId};
+use recoup::job::{AccountId, Cost, JobId, Phase};
 use recoup::ledger::{Ledger, LedgerError, LedgerReader, Outstanding};
 use recoup::queue::RetryQueue;
 use recoup::transition::Charge;
@@ -52,8 +52,6 @@ mod summary;
 const GROUP: u64 = 1_000;
 /// Rejected lines that are shown; a log that is no log at all should not fill the screen.
 const MAX_SHOWN: u64 = 20;
-/// Drains left before it is worth five reads to see whether any of them has something to do.
-const WORTH_LOOKING_AHEAD: i64 = 8;
 /// Bytes of the log read from the file at a time.
 const BUFFER: usize = 256 * 1024;
 
@@ -133,7 +131,10 @@ struct Replay<'a, S> {
 struct Time {
     clock: VirtualClock,
     first: Timestamp,
-    next_drain: Timestamp,
+    /// When the next drain would run, in milliseconds; a number, since it may lie beyond the last [`Timestamp`].
+    next_stop: i64,
+    /// Before this, in milliseconds, a drain would change nothing.
+    quiet_until: i64,
 }
 
 /// What a summary for people shows beside the numbers.
@@ -243,6 +244,9 @@ impl<'a, S: Store> Replay<'a, S> {
                 charge.job_id.as_str()
             )));
         };
+        if let Some(timeout) = self.settings.attempt_timeout {
+            self.work_from(now.plus(timeout));
+        }
         let Charge { job_id, account_id, cost, .. } = charge;
         if let Some(accounts) = &mut self.accounts
             && !self.simpler.know(&job_id)
@@ -258,6 +262,9 @@ impl<'a, S: Store> Replay<'a, S> {
     async fn failed(&mut self, event: &CompletionEvent, now: Timestamp) -> Result<Outcome, Unfit> {
         let (ledger, queue) = (self.store.ledger(), self.store.queue());
         let answer = job_failed(ledger, queue, event, &self.settings.policy, Roll::FULL, now).await?;
+        if answer.phase == Phase::RetryWaiting {
+            self.work_from(now);
+        }
         self.get_to_know(&answer).await?;
         self.simpler.failed(&answer.job_id);
         Ok(answer.outcome)
@@ -292,30 +299,37 @@ impl<'a, S: Store> Replay<'a, S> {
     }
 
     /// Moves the clock to `at`, or leaves it where it is if that is later, and drains at every stop in between.
+    ///
+    /// Stops at which a drain would change nothing are left out; so a gap of years costs no more than one of minutes.
     async fn advance_to(&mut self, at: Timestamp) -> Result<Timestamp, Stop> {
-        let Some(time) = &self.time else {
-            let clock = VirtualClock::new(at);
-            self.time = Some(Time { clock, first: at, next_drain: at.plus(self.every) });
-            return Ok(at);
-        };
-        let mut next = time.next_drain;
-        while next <= at {
-            self.drain_at(next).await?;
-            // The last moment that can be written has no next one.
-            if next.plus(self.every) == next {
-                break;
+        let every = millis(self.every);
+        let mut stop = match &self.time {
+            Some(time) => time.next_stop,
+            None => {
+                let next_stop = at.as_millis() + every;
+                self.time = Some(Time { clock: VirtualClock::new(at), first: at, next_stop, quiet_until: i64::MIN });
+                return Ok(at);
             }
-            next = self.skip_idle(next.plus(self.every), at).await?;
-            self.time.as_mut().expect("the log has begun").next_drain = next;
+        };
+        while stop <= at.as_millis() {
+            let quiet = self.time().quiet_until.min(at.as_millis() + 1);
+            if stop < quiet {
+                stop += every * ((quiet - stop + every - 1) / every);
+                continue;
+            }
+            self.drain_at(Timestamp::from_millis(stop)).await?;
+            self.time_mut().quiet_until = self.quiet_until().await?;
             self.close_group_when_full()?;
+            stop += every;
         }
-        let clock = &self.time.as_ref().expect("the log has begun").clock;
-        clock.advance_to(at);
-        Ok(clock.now())
+        let time = self.time_mut();
+        time.next_stop = stop;
+        time.clock.advance_to(at);
+        Ok(time.clock.now())
     }
 
     async fn drain_at(&mut self, at: Timestamp) -> Result<(), Stop> {
-        let clock = &self.time.as_ref().expect("the log has begun").clock;
+        let clock = &self.time().clock;
         clock.advance_to(at);
         let target: Target<NoOutside> = Target::Nowhere;
         let (ledger, queue) = (self.store.ledger(), self.store.queue());
@@ -331,33 +345,40 @@ impl<'a, S: Store> Replay<'a, S> {
         }
     }
 
-    /// The first drain from `next` on, and not after `at`, that may have something to do; the ones in front of it are
-    /// left out, because they would change nothing.
+    /// The time, in milliseconds, before which a drain would change nothing, if no event comes.
     ///
     /// A drain acts on new entries, on claims that ran out, on parked entries that are due, and on what it finds in
-    /// the ledger by its four indexes. Of the first two there is none here. The last two change with time only, and
-    /// the earliest of each says when: an entry is parked for a waiting job, until that job's time.
-    async fn skip_idle(&self, next: Timestamp, at: Timestamp) -> Result<Timestamp, Stop> {
-        let every = millis(self.every);
-        let left = (at.as_millis() - next.as_millis()) / every;
-        if left < WORTH_LOOKING_AHEAD {
-            return Ok(next);
-        }
+    /// the ledger by its four indexes. Of the first two there must be none here. The others change with time only,
+    /// and the earliest of each kind says when: an entry is parked for a waiting job, until that job's time, or
+    /// later where it stands for a job that no longer waits, and then it is only dropped.
+    async fn quiet_until(&self) -> Result<i64, Stop> {
         let depths = self.store.queue().depths().await?;
         if depths.retry > 0 || depths.in_flight > 0 {
-            return Ok(next);
+            return Ok(i64::MIN);
         }
-        let mut until = at;
+        let ever = Timestamp::from_millis(i64::MAX);
+        let mut until = i64::MAX;
         for kind in Outstanding::ALL {
             let Some(wait) = self.wait_of(kind) else { continue };
-            let page = self.store.ledger().outstanding(kind, at.minus(wait), None, 1).await?;
-            if let Some(earliest) = page.first() {
-                until = Timestamp::from_millis(until.as_millis().min(earliest.at.plus(wait).as_millis()));
+            for earliest in self.store.ledger().outstanding(kind, ever, None, 1).await? {
+                until = until.min(earliest.at.plus(wait).as_millis());
             }
         }
-        // The last stop that is still before `until` does nothing either, and keeps the rounding on the safe side.
-        let skipped = (until.as_millis() - next.as_millis()).max(0) / every;
-        Ok(Timestamp::from_millis(next.as_millis() + skipped * every))
+        Ok(until)
+    }
+
+    /// What the event did is a drain's business from `from` on.
+    fn work_from(&mut self, from: Timestamp) {
+        let time = self.time_mut();
+        time.quiet_until = time.quiet_until.min(from.as_millis());
+    }
+
+    fn time(&self) -> &Time {
+        self.time.as_ref().expect("the first event has begun it")
+    }
+
+    fn time_mut(&mut self) -> &mut Time {
+        self.time.as_mut().expect("the first event has begun it")
     }
 
     /// How long after its time a job of this kind is a drain's business; `None`: never. The entry of an open hand-over
