@@ -123,10 +123,10 @@ pub(crate) struct ReplayArgs {
     #[arg(value_name = "FILE")]
     pub(crate) log: PathBuf,
     /// Run the retry scheduler every so much of the log's time
-    #[arg(long, value_name = "DURATION", default_value = "60s", allow_negative_numbers = true, value_parser = interval)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", allow_hyphen_values = true, value_parser = interval)]
     pub(crate) drain_every: Duration,
     /// Replay into the servers, into a database that holds no job of today's
-    #[arg(long, conflicts_with = "db")]
+    #[arg(long)]
     pub(crate) servers: bool,
 }
 

@@ -8,7 +8,10 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use recoup::clock::SystemClock;
 use recoup::config::{Needs, Settings};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
 use crate::commands::{Desk, audit, dead_letters, events, reads};
@@ -73,31 +76,18 @@ fn one_line(error: &clap::Error) -> String {
     format!("{}; `--help` shows how it is used", said.strip_prefix("error: ").unwrap_or(&said))
 }
 
-/// The handlers' warnings. Not those of a replay, which are somebody's past; and not the line with which a drain
-/// says what ended it, which is this command's own to say.
+/// The handlers' warnings, but not those of a replay, which are about somebody's past. The line with which a drain
+/// says what ended it, the one that carries `counts`, is left out too: this command says that itself.
 fn log_to_stderr(command: &Command) {
-    let filter = match command {
-        Command::Replay(_) => "off",
-        Command::Init
-        | Command::Charge(_)
-        | Command::Failed(_)
-        | Command::Succeeded(_)
-        | Command::Drain
-        | Command::Job(_)
-        | Command::Balance(_)
-        | Command::Statement(_)
-        | Command::Export(_)
-        | Command::DeadLetters(_)
-        | Command::Audit
-        | Command::Completions(_) => "recoup=warn",
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(filter))
+    let level = if matches!(command, Command::Replay(_)) { LevelFilter::OFF } else { LevelFilter::WARN };
+    let ours =
+        filter_fn(|event| event.target().starts_with("recoup") && event.fields().field("counts").is_none());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
-        .without_time()
-        .init();
+        .without_time();
+    tracing_subscriber::registry().with(lines.with_filter(level).with_filter(ours)).init();
 }
 
 fn start(args: Args) -> Result<(), Stop> {

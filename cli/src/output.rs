@@ -162,6 +162,6 @@ mod tests {
         let mut grid = Grid::new(&["job", "cost>"]);
         grid.row(["a\u{1b}[1m", "5"]);
         grid.row(["b", "1,000"]);
-        assert_eq!(grid.render(), "  job            cost\n  a\\u{1b}[1m      5\n  b             1,000");
+        assert_eq!(grid.render(), "  job          cost\n  a\\u{1b}[1m      5\n  b           1,000");
     }
 }

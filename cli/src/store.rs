@@ -87,25 +87,15 @@ pub(crate) fn choose(
 ) -> Result<Choice, Stop> {
     let addresses = (settings.mongodb.clone(), settings.redis.clone());
     let has_addresses = addresses.0.is_some() || addresses.1.is_some();
-    if let Some(path) = db {
-        return Ok(Choice::File { path, by_default: false });
-    }
     let file = recoup_db.filter(|file| !file.is_empty()).map_or_else(|| DEFAULT_FILE.into(), PathBuf::from);
-    let replay = match command {
-        Command::Replay(args) => Some(args.servers),
-        Command::Init
-        | Command::Charge(_)
-        | Command::Failed(_)
-        | Command::Succeeded(_)
-        | Command::Drain
-        | Command::Job(_)
-        | Command::Balance(_)
-        | Command::Statement(_)
-        | Command::Export(_)
-        | Command::DeadLetters(_)
-        | Command::Audit
-        | Command::Completions(_) => None,
-    };
+    let replay = if let Command::Replay(args) = command { Some(args.servers) } else { None };
+    match db {
+        Some(_) if replay == Some(true) => {
+            return Err(Stop::Usage("--servers and --db exclude each other; leave one of them out".to_owned()));
+        }
+        Some(path) => return Ok(Choice::File { path, by_default: false }),
+        None => {}
+    }
     if replay == Some(false) {
         return Ok(Choice::File { path: file, by_default: !has_addresses });
     }
@@ -289,6 +279,7 @@ mod tests {
         assert!(matches!(chosen(None, &replay(true), &[MONGODB, REDIS]), Ok(Choice::Servers { .. })));
         assert!(matches!(chosen(None, &replay(true), &[]), Err(Stop::Usage(_))));
         assert!(matches!(chosen(None, &replay(true), &[MONGODB]), Err(Stop::Usage(_))));
+        assert!(matches!(chosen(Some("a.db"), &replay(true), &[MONGODB, REDIS]), Err(Stop::Usage(_))));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use self::simpler::SimplerDesigns;
 use self::summary::{Outcomes, Summary};
 use crate::args::ReplayArgs;
 use crate::commands::Desk;
-use crate::output::count_of;
+use crate::output::{count_of, grouped};
 use crate::progress::Progress;
 use crate::stop::{Stop, visible};
 use crate::store::{Store, drain_settings};
@@ -307,7 +307,8 @@ impl<'a, S: Store> Replay<'a, S> {
             Some(time) => time.next_stop,
             None => {
                 let next_stop = at.as_millis() + every;
-                self.time = Some(Time { clock: VirtualClock::new(at), first: at, next_stop, quiet_until: i64::MIN });
+                self.time =
+                    Some(Time { clock: VirtualClock::new(at), first: at, next_stop, quiet_until: i64::MIN });
                 return Ok(at);
             }
         };
@@ -422,14 +423,14 @@ impl<'a, S: Store> Replay<'a, S> {
         let rejected = self.outcomes.rejected;
         if rejected > MAX_SHOWN {
             let more = rejected - MAX_SHOWN;
-            self.progress.say(&format!("and {} more", count_of(more, "rejected line")));
+            self.progress.say(&format!("and {} more", count_of(more, "line")));
         }
         if rejected == 0 {
             return Ok(());
         }
         Err(Stop::Refused(format!(
             "{} of {} rejected, and the rest replayed; correct the log and replay it again, which moves no money twice",
-            count_of(rejected, "line"),
+            grouped(rejected),
             count_of(self.events, "line")
         )))
     }
