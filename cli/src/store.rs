@@ -91,7 +91,9 @@ pub(crate) fn choose(
     let replay = if let Command::Replay(args) = command { Some(args.servers) } else { None };
     match db {
         Some(_) if replay == Some(true) => {
-            return Err(Stop::Usage("--servers and --db exclude each other; leave one of them out".to_owned()));
+            return Err(Stop::Usage(
+                "--servers and --db exclude each other; leave one of them out".to_owned(),
+            ));
         }
         Some(path) => return Ok(Choice::File { path, by_default: false }),
         None => {}

@@ -1,5 +1,8 @@
 //! `recoup replay`: a log of somebody's past, checked against what was worked out independently.
 
+// In a test, an unwrap is an assertion.
+#![allow(clippy::unwrap_used)]
+
 #[path = "cli/harness.rs"]
 mod harness;
 

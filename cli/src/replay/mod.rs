@@ -103,7 +103,7 @@ fn open(log: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), Stop> {
     if metadata.is_dir() {
         return Err(cannot(&io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    let size = metadata.is_file().then(|| metadata.len());
+    let size = metadata.is_file().then_some(metadata.len());
     Ok((Box::new(BufReader::with_capacity(BUFFER, file)), size))
 }
 

@@ -30,27 +30,27 @@ const VARIABLES: [&str; 17] = [
 ];
 
 /// The command in a directory and an environment of its own.
-pub struct Recoup {
+pub(crate) struct Recoup {
     directory: TempDir,
     variables: Vec<(String, String)>,
 }
 
 /// What one run left behind.
 #[derive(Debug)]
-pub struct Run {
-    pub status: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Recoup {
     /// On the file `recoup.db` of its directory.
-    pub fn on_a_file() -> Self {
+    pub(crate) fn on_a_file() -> Self {
         Self { directory: TempDir::new().unwrap(), variables: Vec::new() }
     }
 
     /// On the shared servers, with a database and a key prefix of its own.
-    pub fn on_servers() -> Self {
+    pub(crate) fn on_servers() -> Self {
         Self::on_a_file()
             .with("MONGODB_URI", &fresh_database())
             .with("REDIS_URL", &redis_url())
@@ -58,31 +58,31 @@ impl Recoup {
     }
 
     /// With this variable set.
-    pub fn with(mut self, variable: &str, value: &str) -> Self {
+    pub(crate) fn with(mut self, variable: &str, value: &str) -> Self {
         self.variables.push((variable.to_owned(), value.to_owned()));
         self
     }
 
     /// What a variable was set to.
-    pub fn variable(&self, name: &str) -> &str {
+    pub(crate) fn variable(&self, name: &str) -> &str {
         &self.variables.iter().find(|(variable, _)| variable == name).unwrap().1
     }
 
     /// A path in its directory.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Writes a file into its directory.
-    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    pub fn run(&self, args: &[&str]) -> Run {
+    pub(crate) fn run(&self, args: &[&str]) -> Run {
         self.run_with_input(args, b"")
     }
 
-    pub fn run_with_input(&self, args: &[&str], input: &[u8]) -> Run {
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Run {
         let mut command = Command::new(binary("recoup"));
         for variable in VARIABLES {
             command.env_remove(variable);
@@ -102,27 +102,27 @@ impl Recoup {
     }
 
     /// The answer to people of a run that succeeds and says nothing else.
-    pub fn ok(&self, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
         let run = self.run(args);
         assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{args:?}: {run:?}");
         run.stdout
     }
 
     /// The answer to programs of a run that succeeds: one document a line.
-    pub fn lines(&self, args: &[&str]) -> Vec<Value> {
+    pub(crate) fn lines(&self, args: &[&str]) -> Vec<Value> {
         let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
         self.ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The same, of one document.
-    pub fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         let mut lines = self.lines(args);
         assert_eq!(lines.len(), 1, "{args:?}: {lines:?}");
         lines.remove(0)
     }
 
     /// The one line with which a run is refused that answers nothing.
-    pub fn refused(&self, status: i32, args: &[&str]) -> String {
+    pub(crate) fn refused(&self, status: i32, args: &[&str]) -> String {
         let run = self.run(args);
         assert_eq!((run.status, run.stdout.as_str()), (status, ""), "{args:?}: {run:?}");
         assert_eq!(run.stderr.lines().count(), 1, "{args:?}: {run:?}");
@@ -130,7 +130,7 @@ impl Recoup {
     }
 
     /// Runs statements on its file with every trigger and constraint out of the way.
-    pub fn tamper(&self, statements: &str) {
+    pub(crate) fn tamper(&self, statements: &str) {
         let file = rusqlite::Connection::open(self.path("recoup.db")).unwrap();
         let triggers: Vec<String> = {
             let mut all = file.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'").unwrap();
@@ -146,13 +146,13 @@ impl Recoup {
     }
 
     /// How many rows a table of its file has.
-    pub fn rows(&self, table: &str) -> i64 {
+    pub(crate) fn rows(&self, table: &str) -> i64 {
         let file = rusqlite::Connection::open(self.path("recoup.db")).unwrap();
         file.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
     }
 
     /// Charges a job.
-    pub fn charge(&self, job: &str, account: &str, cost: i64) -> Value {
+    pub(crate) fn charge(&self, job: &str, account: &str, cost: i64) -> Value {
         self.json(&["charge", job, "--account", account, "--cost", &cost.to_string()])
     }
 }
