@@ -39,11 +39,12 @@ pub struct Applied<O> {
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// Keep the event for redelivery: its charge may still be on the way.
-    #[error("job {0:?} is not in the ledger; charge it first, or let the event be delivered again")]
+    #[error("job {:?} is not in the ledger; charge it first, or let the event be delivered again", .0.as_str())]
     UnknownJob(JobId),
     /// Fix the event: it names another account than the job's own.
     #[error(
-        "job {job_id:?} belongs to another account than {given:?}; correct the event's account_id or leave it out"
+        "job {:?} belongs to another account than {:?}; correct the event's account_id or leave it out",
+        .job_id.as_str(), .given.as_str()
     )]
     AccountMismatch {
         /// The job.

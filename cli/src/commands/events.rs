@@ -1,0 +1,195 @@
+//! Commands that write: each feeds one event to the handlers that the functions call, and prints their answer.
+
+use recoup::clock::{Clock, Deadline, Timestamp, roll};
+use recoup::event::CompletionEvent;
+use recoup::handlers::drain::DrainCounts;
+use recoup::handlers::failed::job_failed;
+use recoup::handlers::succeeded::job_succeeded;
+use recoup::handlers::{Answer, Outcome};
+use recoup::job::{Phase, cut_reason};
+use recoup::ledger::Ledger;
+use recoup::transition::Charge;
+use serde::Serialize;
+
+use super::Desk;
+use crate::args::{ChargeArgs, EventArgs, FailedArgs, SucceededArgs};
+use crate::output::{Grid, Output, count_of};
+use crate::stop::{Stop, visible};
+use crate::store::{Store, drain_settings};
+
+#[derive(Serialize)]
+struct Initialised<'a> {
+    initialised: bool,
+    store: &'a str,
+}
+
+/// `recoup init`.
+pub(crate) async fn init<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
+    desk.store.init().await?;
+    if desk.out.is_json() {
+        return desk.out.document(&Initialised { initialised: true, store: S::KIND });
+    }
+    desk.out.line(format!("{} is ready; nothing that stood there was changed.", desk.store.name()))
+}
+
+/// `recoup charge`.
+pub(crate) async fn charge<S: Store>(desk: Desk<'_, S>, args: ChargeArgs) -> Result<(), Stop> {
+    desk.store.ensure_layout().await?;
+    let charge = Charge {
+        job_id: args.job,
+        account_id: args.account,
+        cost: args.cost,
+        max_attempts: desk.settings.retry.max_attempts,
+        replayed: false,
+    };
+    let applied = desk.store.ledger().charge(&charge, desk.clock.now()).await?;
+    let job = applied.job;
+    let Some(outcome) = Outcome::of_charge(applied.outcome) else {
+        return Err(Stop::Refused(format!(
+            "charge conflict: job {:?} stands at {} for account {:?}; nothing was written; give another job id, or \
+             that account and cost",
+            job.job_id.as_str(),
+            count_of(job.cost.credits().unsigned_abs(), "credit"),
+            job.account_id.as_str(),
+        )));
+    };
+    let answer = Answer {
+        job_id: job.job_id,
+        outcome,
+        attempts: job.attempts,
+        phase: job.phase,
+        not_before: job.not_before,
+    };
+    if desk.out.is_json() {
+        return desk.out.document(&answer);
+    }
+    let credits = count_of(job.cost.credits().unsigned_abs(), "credit");
+    let (id, account) = (visible(answer.job_id.as_str()), visible(job.account_id.as_str()));
+    desk.out.line(match outcome {
+        Outcome::Charged => format!("charged: job {id}, {credits} from account {account}"),
+        Outcome::Duplicate
+        | Outcome::Refunded
+        | Outcome::FailureRecorded
+        | Outcome::Delivered
+        | Outcome::Reclaimed
+        | Outcome::AlreadyDelivered => {
+            format!("duplicate: job {id} was charged before, {credits} from account {account}; nothing moved")
+        }
+    })
+}
+
+/// `recoup failed`.
+pub(crate) async fn failed<S: Store>(desk: Desk<'_, S>, args: FailedArgs) -> Result<(), Stop> {
+    let event = CompletionEvent {
+        job_id: args.job,
+        attempt: args.attempt,
+        reason: args.reason.map(|reason| cut_reason(&reason).to_owned()),
+        retryable: !args.no_retry,
+        event_id: args.event.event_id,
+        occurred_at: None,
+        account_id: args.event.account,
+    };
+    desk.store.ensure_layout().await?;
+    let (ledger, queue) = (desk.store.ledger(), desk.store.queue());
+    let now = desk.clock.now();
+    let answer = job_failed(ledger, queue, &event, &desk.settings.retry, roll(), now).await?;
+    print(desk.out, &answer, now)
+}
+
+/// `recoup succeeded`.
+pub(crate) async fn succeeded<S: Store>(desk: Desk<'_, S>, args: SucceededArgs) -> Result<(), Stop> {
+    let EventArgs { event_id, account } = args.event;
+    let event = CompletionEvent {
+        job_id: args.job,
+        attempt: args.attempt,
+        reason: None,
+        retryable: true,
+        event_id,
+        occurred_at: None,
+        account_id: account,
+    };
+    desk.store.ensure_layout().await?;
+    let now = desk.clock.now();
+    let answer = job_succeeded(desk.store.ledger(), &event, now).await?;
+    print(desk.out, &answer, now)
+}
+
+fn print(out: &mut Output, answer: &Answer, now: Timestamp) -> Result<(), Stop> {
+    if out.is_json() {
+        return out.document(answer);
+    }
+    let what = match answer.outcome {
+        Outcome::Charged => "taken on",
+        Outcome::Refunded => "its credits went back to the account",
+        Outcome::FailureRecorded => "the failure was noted; credits did not move",
+        Outcome::Delivered => "the charge stands",
+        Outcome::Reclaimed => "it was refunded before, and the refund was taken back",
+        Outcome::Duplicate => "known already; nothing was written",
+        Outcome::AlreadyDelivered => {
+            "the job was delivered, and delivered work is not refunded; nothing was written"
+        }
+    };
+    let job = visible(answer.job_id.as_str());
+    out.line(format!("{}: job {job}: {what}", answer.outcome.as_str()))?;
+    let attempts = count_of(answer.attempts.into(), "failed attempt");
+    let next = match (answer.phase, answer.not_before) {
+        (Phase::RetryWaiting, Some(due)) => format!("; next attempt {} ({due})", from_now(due, now)),
+        (
+            Phase::Running | Phase::RetryWaiting | Phase::DeadLettered | Phase::Failed | Phase::Delivered,
+            _,
+        ) => String::new(),
+    };
+    out.line(format!("phase {}, {attempts}{next}", answer.phase))
+}
+
+/// `recoup drain`.
+pub(crate) async fn drain<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
+    let settings = drain_settings(desk.settings);
+    let counts = desk.store.drain(&settings, &desk.clock, Deadline::NONE).await?;
+    if desk.out.is_json() {
+        return desk.out.document(&counts);
+    }
+    let mut grid = Grid::bare().right(&[0]);
+    for (count, what) in in_words(&counts) {
+        grid.row([crate::output::grouped(count), what.to_owned()]);
+    }
+    desk.out.table(&grid)
+}
+
+fn in_words(counts: &DrainCounts) -> [(u64, &'static str); 8] {
+    [
+        (counts.dispatched, "dispatched     retries handed to the workers"),
+        (counts.parked, "parked         new retries that wait for their time"),
+        (counts.dead_lettered, "dead_lettered  jobs set aside for a person"),
+        (counts.dropped, "dropped        retries that were no longer wanted"),
+        (counts.recovered, "recovered      claims that ran out and were taken again"),
+        (counts.malformed, "malformed      entries that were none, kept in the dead-letter list"),
+        (counts.swept, "swept          jobs that were missing from the queue, put back"),
+        (counts.timed_out, "timed_out      attempts that gave no signal, counted as failed"),
+    ]
+}
+
+/// `in 4s`, `now`, `since 3m 2s`: how far a moment is away, in whole seconds.
+pub(crate) fn from_now(at: Timestamp, now: Timestamp) -> String {
+    let seconds = at.as_millis().saturating_sub(now.as_millis()) / 1_000;
+    let apart = humantime::format_duration(std::time::Duration::from_secs(seconds.unsigned_abs()));
+    match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("in {apart}"),
+        _ => format!("due for {apart}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distance_in_time_is_told_in_words() {
+        let now = Timestamp::from_millis(1_768_471_200_000);
+        let at = |ms: i64| Timestamp::from_millis(now.as_millis() + ms);
+        assert_eq!(from_now(at(4_000), now), "in 4s");
+        assert_eq!(from_now(at(-200), now), "now");
+        assert_eq!(from_now(at(-182_000), now), "due for 3m 2s");
+    }
+}

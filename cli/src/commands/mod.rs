@@ -1,0 +1,23 @@
+//! The commands, each over the ports only: none of them knows which store it works on.
+
+use recoup::clock::SystemClock;
+use recoup::config::Settings;
+
+use crate::output::Output;
+use crate::store::Store;
+
+pub(crate) mod audit;
+pub(crate) mod dead_letters;
+pub(crate) mod events;
+pub(crate) mod reads;
+
+/// What a command works with.
+pub(crate) struct Desk<'a, S: Store> {
+    pub(crate) store: &'a S,
+    pub(crate) settings: &'a Settings,
+    pub(crate) clock: SystemClock,
+    pub(crate) out: &'a mut Output,
+}
+
+/// Jobs read in one go when all of them are gone through: some hundred kilobytes.
+pub(crate) const PAGE: usize = 500;

@@ -1,0 +1,111 @@
+//! What is different on the servers.
+
+use mongodb::bson::{Document, doc};
+use recoup_tests::servers::redis_url;
+use serde_json::json;
+
+use crate::harness::Recoup;
+
+/// The jobs of its database, and the name of the database.
+async fn database(recoup: &Recoup) -> mongodb::Database {
+    let client = mongodb::Client::with_uri_str(recoup.variable("MONGODB_URI")).await.unwrap();
+    client.default_database().unwrap()
+}
+
+async fn list_length(key: &str) -> i64 {
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("LLEN").arg(key).query_async(&mut connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_job_goes_its_way_on_the_servers() {
+    let recoup = Recoup::on_servers().with("RETRY_BASE_DELAY", "1ms").with("RETRY_MAX_DELAY", "1ms");
+    assert_eq!(recoup.json(&["init"]), json!({"initialised": true, "store": "servers"}));
+    assert_eq!(recoup.charge("j1", "a1", 40)["outcome"], "charged");
+    assert_eq!(recoup.json(&["failed", "j1", "--attempt", "1"])["outcome"], "refunded");
+    assert_eq!(recoup.json(&["drain"])["dispatched"], 1);
+    assert_eq!(list_length(&format!("{}:ready", recoup.variable("REDIS_KEY_PREFIX"))).await, 1);
+    assert_eq!(recoup.json(&["succeeded", "j1"])["outcome"], "reclaimed");
+    assert_eq!(recoup.json(&["balance", "a1"])["balance"], -40);
+    assert_eq!(recoup.lines(&["statement", "a1"]).len(), 3);
+    assert_eq!(recoup.lines(&["export"]).len(), 3);
+    assert!(recoup.ok(&["job", "j1"]).contains("paid        40, once, for delivered work"));
+    recoup.ok(&["audit"]);
+    assert!(!recoup.path("recoup.db").exists());
+    database(&recoup).await.drop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_charge_on_a_fresh_database_brings_the_validator_first_and_says_so() {
+    let recoup = Recoup::on_servers();
+    let run = recoup.run(&["charge", "j1", "--account", "a1", "--cost", "40"]);
+    assert_eq!((run.status, run.stdout.as_str()), (0, "charged: job j1, 40 credits from account a1\n"));
+    assert!(run.stderr.starts_with("note: the database had no collection `jobs`"), "{run:?}");
+    let database = database(&recoup).await;
+    let bad = doc! { "_id": "j2", "cost": -1 };
+    assert!(database.collection::<Document>("jobs").insert_one(bad).await.is_err());
+    recoup.ok(&["charge", "j3", "--account", "a1", "--cost", "40"]);
+    database.drop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_listed_and_redriven_on_the_servers() {
+    let recoup = Recoup::on_servers().with("RETRY_MAX_ATTEMPTS", "1");
+    recoup.json(&["init"]);
+    recoup.charge("j1", "a1", 40);
+    recoup.json(&["failed", "j1", "--attempt", "1"]);
+    assert_eq!(recoup.json(&["drain"])["dead_lettered"], 1);
+    assert_eq!(recoup.lines(&["dead-letters"])[0]["job_id"], "j1");
+    assert_eq!(recoup.lines(&["dead-letters", "redrive", "--all"])[0]["phase"], "retry_waiting");
+    assert_eq!(recoup.json(&["drain"])["dispatched"], 1);
+    database(&recoup).await.drop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_audit_finds_what_redis_lost() {
+    let recoup = Recoup::on_servers()
+        .with("RETRY_BASE_DELAY", "1ms")
+        .with("RETRY_MAX_DELAY", "1ms")
+        .with("SWEEP_GRACE", "0s");
+    recoup.json(&["init"]);
+    recoup.charge("j1", "a1", 40);
+    recoup.json(&["failed", "j1", "--attempt", "1"]);
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let key = format!("{}:retry", recoup.variable("REDIS_KEY_PREFIX"));
+    let removed: i64 = redis::cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
+    assert_eq!(removed, 1);
+    let run = recoup.run(&["audit"]);
+    assert_eq!(run.status, 1, "{run:?}");
+    assert!(run.stdout.contains("stands nowhere in the queue"), "{run:?}");
+    assert!(recoup.run(&["--json", "drain"]).stdout.contains(r#""swept":1"#));
+    recoup.ok(&["audit"]);
+    database(&recoup).await.drop().await.unwrap();
+}
+
+#[test]
+fn servers_out_of_reach_are_one_line_and_no_address() {
+    let recoup = Recoup::on_a_file()
+        .with("MONGODB_URI", "mongodb://user:hunter2@127.0.0.1:1/x?directConnection=true")
+        .with("REDIS_URL", "redis://:hunter2@127.0.0.1:1");
+    for args in [&["balance", "a1"][..], &["charge", "j", "--account", "a", "--cost", "1"], &["drain"]] {
+        let why = recoup.refused(1, args);
+        assert!(why.contains("try again") && !why.contains("hunter2"), "{args:?}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_refund_does_not_wait_for_redis() {
+    let recoup = Recoup::on_servers();
+    recoup.json(&["init"]);
+    recoup.charge("j1", "a1", 40);
+    let without = Recoup::on_a_file()
+        .with("MONGODB_URI", recoup.variable("MONGODB_URI"))
+        .with("REDIS_URL", "redis://127.0.0.1:1");
+    let run = without.run(&["--json", "failed", "j1", "--attempt", "1"]);
+    assert_eq!(run.status, 0, "{run:?}");
+    assert!(run.stdout.contains(r#""outcome":"refunded""#), "{run:?}");
+    assert!(run.stderr.contains("the sweep will find it"), "{run:?}");
+    database(&recoup).await.drop().await.unwrap();
+}
