@@ -51,7 +51,6 @@ fn main() -> ExitCode {
     }
 }
 
-#[allow(clippy::print_stderr)]
 fn report(stop: &Stop) -> ExitCode {
     let status = match stop {
         Stop::OutputClosed => return ExitCode::SUCCESS,

@@ -28,7 +28,6 @@ impl Progress {
     }
 
     /// Writes a line to stderr, above the bar.
-    #[allow(clippy::print_stderr)]
     pub(crate) fn say(&self, line: &str) {
         self.0.suspend(|| eprintln!("{line}"));
     }

@@ -78,7 +78,6 @@ impl Store for ServerStore {
         Ok(self.ledger.init().await?)
     }
 
-    #[allow(clippy::print_stderr)]
     async fn ensure_layout(&self) -> Result<(), Stop> {
         if self.ledger.is_initialised().await? {
             return Ok(());

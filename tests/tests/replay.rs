@@ -251,6 +251,19 @@ fn silence_is_noticed_at_the_first_drain_after_its_time() {
 }
 
 #[test]
+fn a_charge_after_a_quiet_time_is_watched_as_well() {
+    let recoup = Recoup::on_a_file().with("ATTEMPT_TIMEOUT", "90s");
+    let later = r#""type":"charge","job_id":"j2","account_id":"a1","cost":1"#;
+    let tick = r#""type":"succeeded","job_id":"j1""#;
+    recoup.write(
+        "log.jsonl",
+        log(&[("10:00:00", CHARGE_J1), ("10:00:10", SUCCEEDED_J1), ("10:05:00", later), ("22:00:00", tick)]),
+    );
+    recoup.json(&["replay", "log.jsonl"]);
+    assert_eq!(entries(&recoup, "j2")[1], ("refund".to_owned(), "2026-01-15T10:07:00.000Z".to_owned()));
+}
+
+#[test]
 fn the_last_drain_is_at_the_end_of_the_log() {
     let recoup = Recoup::on_a_file().with("RETRY_MAX_ATTEMPTS", "1");
     recoup.write("log.jsonl", log(&[("10:00:00", CHARGE_J1), ("10:00:30", FAILED_J1)]));

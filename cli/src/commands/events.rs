@@ -29,7 +29,7 @@ pub(crate) async fn init<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
     if desk.out.is_json() {
         return desk.out.document(&Initialised { initialised: true, store: S::KIND });
     }
-    desk.out.line(format!("{} is ready; nothing that stood there was changed.", desk.store.name()))
+    desk.out.line(format!("{} is ready; no job was changed.", desk.store.name()))
 }
 
 /// `recoup charge`.

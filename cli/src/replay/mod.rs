@@ -32,6 +32,7 @@ use recoup::transition::Charge;
 
 use self::event::{LogEvent, What};
 use self::lines::{Line, Lines, MAX_LINE_BYTES};
+use self::schedule::Schedule;
 use self::simpler::SimplerDesigns;
 use self::summary::{Outcomes, Summary};
 use crate::args::ReplayArgs;
@@ -44,6 +45,7 @@ use crate::store::{Store, drain_settings};
 mod event;
 mod lines;
 mod report;
+mod schedule;
 mod simpler;
 mod summary;
 
@@ -65,9 +67,9 @@ pub(crate) async fn run<S: Store>(desk: Desk<'_, S>, args: ReplayArgs) -> Result
     replay.store.begin_group()?;
     let read = replay.feed(Lines::new(log), &args.log).await;
     // What was replayed before an error stands, as it would have after a crash.
-    replay.store.commit_group()?;
+    let committed = replay.store.commit_group();
     progress.done();
-    read?;
+    read.and(committed)?;
 
     let totals = replay.store.ledger().totals().await?;
     let summary =
@@ -131,10 +133,7 @@ struct Replay<'a, S> {
 struct Time {
     clock: VirtualClock,
     first: Timestamp,
-    /// When the next drain would run, in milliseconds; a number, since it may lie beyond the last [`Timestamp`].
-    next_stop: i64,
-    /// Before this, in milliseconds, a drain would change nothing.
-    quiet_until: i64,
+    schedule: Schedule,
 }
 
 /// What a summary for people shows beside the numbers.
@@ -245,7 +244,7 @@ impl<'a, S: Store> Replay<'a, S> {
             )));
         };
         if let Some(timeout) = self.settings.attempt_timeout {
-            self.work_from(now.plus(timeout));
+            self.time_mut().schedule.work_from(now.plus(timeout));
         }
         let Charge { job_id, account_id, cost, .. } = charge;
         if let Some(accounts) = &mut self.accounts
@@ -263,7 +262,7 @@ impl<'a, S: Store> Replay<'a, S> {
         let (ledger, queue) = (self.store.ledger(), self.store.queue());
         let answer = job_failed(ledger, queue, event, &self.settings.policy, Roll::FULL, now).await?;
         if answer.phase == Phase::RetryWaiting {
-            self.work_from(now);
+            self.time_mut().schedule.work_from(now);
         }
         self.get_to_know(&answer).await?;
         self.simpler.failed(&answer.job_id);
@@ -298,35 +297,22 @@ impl<'a, S: Store> Replay<'a, S> {
         }
     }
 
-    /// Moves the clock to `at`, or leaves it where it is if that is later, and drains at every stop in between.
-    ///
-    /// Stops at which a drain would change nothing are left out; so a gap of years costs no more than one of minutes.
+    /// Moves the clock to `at`, or leaves it where it is if that is later, and drains at every stop on the way that
+    /// may have something to do.
     async fn advance_to(&mut self, at: Timestamp) -> Result<Timestamp, Stop> {
-        let every = millis(self.every);
-        let mut stop = match &self.time {
-            Some(time) => time.next_stop,
-            None => {
-                let next_stop = at.as_millis() + every;
-                self.time =
-                    Some(Time { clock: VirtualClock::new(at), first: at, next_stop, quiet_until: i64::MIN });
-                return Ok(at);
-            }
-        };
-        while stop <= at.as_millis() {
-            let quiet = self.time().quiet_until.min(at.as_millis() + 1);
-            if stop < quiet {
-                stop += every * ((quiet - stop + every - 1) / every);
-                continue;
-            }
-            self.drain_at(Timestamp::from_millis(stop)).await?;
-            self.time_mut().quiet_until = self.quiet_until().await?;
-            self.close_group_when_full()?;
-            stop += every;
+        if self.time.is_none() {
+            let schedule = Schedule::new(at, self.every);
+            self.time = Some(Time { clock: VirtualClock::new(at), first: at, schedule });
         }
-        let time = self.time_mut();
-        time.next_stop = stop;
-        time.clock.advance_to(at);
-        Ok(time.clock.now())
+        while let Some(stop) = self.time_mut().schedule.due(at) {
+            self.drain_at(stop).await?;
+            let quiet_until = self.quiet_until().await?;
+            self.time_mut().schedule.ran(quiet_until);
+            self.close_group_when_full()?;
+        }
+        let clock = &self.time().clock;
+        clock.advance_to(at);
+        Ok(clock.now())
     }
 
     async fn drain_at(&mut self, at: Timestamp) -> Result<(), Stop> {
@@ -366,12 +352,6 @@ impl<'a, S: Store> Replay<'a, S> {
             }
         }
         Ok(until)
-    }
-
-    /// What the event did is a drain's business from `from` on.
-    fn work_from(&mut self, from: Timestamp) {
-        let time = self.time_mut();
-        time.quiet_until = time.quiet_until.min(from.as_millis());
     }
 
     fn time(&self) -> &Time {
@@ -440,8 +420,4 @@ fn broke_off(line: u64, why: &str) -> Stop {
     Stop::Refused(format!(
         "the replay broke off at line {line}: {why}; run it again once that is mended: what stands moves no money twice"
     ))
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).max(1)
 }

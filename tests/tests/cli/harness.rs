@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What the environment of a developer may hold and a test must not see.
-const VARIABLES: [&str; 17] = [
+const VARIABLES: [&str; 22] = [
     "MONGODB_URI",
     "REDIS_URL",
     "REDIS_CLUSTER",
@@ -23,6 +23,11 @@ const VARIABLES: [&str; 17] = [
     "SWEEP_GRACE",
     "DRAIN_FOR",
     "DISPATCH_TARGET",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
     "RECOUP_DB",
     "RUST_LOG",
     "NO_COLOR",

@@ -85,6 +85,13 @@ async fn an_audit_finds_what_redis_lost() {
 }
 
 #[test]
+fn a_drain_on_the_servers_goes_to_the_dispatch_target() {
+    let queue = "sqs:https://sqs.eu-west-1.amazonaws.com/123456789012/retries";
+    let why = Recoup::on_servers().with("DISPATCH_TARGET", queue).refused(1, &["drain"]);
+    assert!(why.starts_with("DISPATCH_TARGET leads to AWS, but"), "{why}");
+}
+
+#[test]
 fn servers_out_of_reach_are_one_line_and_no_address() {
     let recoup = Recoup::on_a_file()
         .with("MONGODB_URI", "mongodb://user:hunter2@127.0.0.1:1/x?directConnection=true")
