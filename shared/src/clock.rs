@@ -1,6 +1,6 @@
 //! The one place that reads the wall clock, sleeps or draws a random number.
 //!
-//! Everything else takes a [`Timestamp`], a [`Clock`] or a [`Roll`](crate::backoff::Roll) as an argument, so that
+//! Everything else takes a [`Timestamp`], a [`Clock`] or a [`Roll`] as an argument, so that
 //! a replay runs three weeks in three seconds and a test says exactly when things happen. `clippy.toml` keeps the
 //! calls made here out of every other file.
 #![allow(clippy::disallowed_methods)]
