@@ -2,7 +2,7 @@
 
 use recoup::aws;
 use recoup::clock::{Clock, Deadline};
-use recoup::config::{Address, ConfigError, DispatchTarget, Server, Settings};
+use recoup::config::{Address, ConfigError, DispatchTarget, Secret, Server, Settings};
 use recoup::dispatch;
 use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
 use recoup::job::Job;
@@ -41,7 +41,7 @@ impl ServerStore {
     }
 }
 
-async fn resolve(server: Server, address: &Address) -> Result<recoup::config::Secret, Stop> {
+async fn resolve(server: Server, address: &Address) -> Result<Secret, Stop> {
     aws::resolve(server, address, environment).await.map_err(unusable)
 }
 

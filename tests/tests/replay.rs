@@ -330,7 +330,7 @@ fn the_summary_for_people_says_what_moved_and_what_to_look_at() {
         "What moved: credits of 2,000 jobs and ",
         "Balances: the 5 of ",
         "Retries\n",
-        "Given away: credits that delivered jobs did not pay for, by design\n",
+        "Given away: credits that delivered jobs did not pay for, and their share of all charged\n",
         "\n  recoup, by the ledger above                  0   0.0 %\n",
         "Next\n  recoup job ",
         "  recoup audit ",

@@ -5,7 +5,7 @@
 
 use recoup::clock::{Clock, Timestamp};
 use recoup::handlers::failed::push_retry;
-use recoup::job::{Job, JobId, Phase};
+use recoup::job::{AccountId, Job, JobId, LastError, Phase};
 use recoup::ledger::{Ledger, LedgerError, LedgerReader};
 use recoup::transition::RedriveOutcome;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::reads::{Faults, known_job};
 use super::{Desk, PAGE};
 use crate::args::{DeadLettersArgs, DeadLettersCommand, JobArgs, ListArgs, RedriveArgs};
-use crate::output::{Grid, count_of, grouped};
+use crate::output::{Grid, Output, count_of, grouped};
 use crate::stop::{Stop, visible};
 use crate::store::{Store, shell_word};
 use crate::story;
@@ -32,12 +32,12 @@ pub(crate) async fn run<S: Store>(desk: Desk<'_, S>, args: DeadLettersArgs) -> R
 #[derive(Serialize)]
 struct SetAside<'a> {
     job_id: &'a JobId,
-    account_id: &'a recoup::job::AccountId,
+    account_id: &'a AccountId,
     cost: i64,
     phase: Phase,
     attempts: u32,
     max_attempts: u32,
-    last_error: &'a Option<recoup::job::LastError>,
+    last_error: &'a Option<LastError>,
     since: Timestamp,
 }
 
@@ -153,7 +153,7 @@ async fn redrive<S: Store>(desk: Desk<'_, S>, args: RedriveArgs) -> Result<(), S
         return Ok(());
     }
     let sent = args.jobs.len() - refused.len();
-    let only = if args.jobs.len() == 1 { String::new() } else { format!("; {} sent back", sent) };
+    let only = if args.jobs.len() == 1 { String::new() } else { format!("; {sent} sent back") };
     Err(Stop::Refused(format!(
         "{}{only}; only dead-lettered and failed jobs can be sent back",
         refused.join("; ")
@@ -215,7 +215,7 @@ async fn redrive_one<S: Store>(desk: &Desk<'_, S>, job_id: &JobId) -> Result<Res
     }
 }
 
-fn print_redriven(out: &mut crate::output::Output, job: &Job) -> Result<(), Stop> {
+fn print_redriven(out: &mut Output, job: &Job) -> Result<(), Stop> {
     if out.is_json() {
         return out.document(&Redriven {
             job_id: &job.job_id,
@@ -227,5 +227,5 @@ fn print_redriven(out: &mut crate::output::Output, job: &Job) -> Result<(), Stop
         });
     }
     let more = count_of(u64::from(job.max_attempts - job.attempts), "further attempt");
-    out.line(format!("redriven: job {}, due now, with {more}", visible(job.job_id.as_str()),))
+    out.line(format!("redriven: job {}, due now, with {more}", visible(job.job_id.as_str())))
 }

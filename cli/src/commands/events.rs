@@ -1,5 +1,7 @@
 //! Commands that write: each feeds one event to the handlers that the functions call, and prints their answer.
 
+use std::time::Duration;
+
 use recoup::clock::{Clock, Deadline, Timestamp, roll};
 use recoup::event::CompletionEvent;
 use recoup::handlers::drain::DrainCounts;
@@ -13,7 +15,7 @@ use serde::Serialize;
 
 use super::Desk;
 use crate::args::{ChargeArgs, EventArgs, FailedArgs, SucceededArgs};
-use crate::output::{Grid, Output, count_of};
+use crate::output::{Grid, Output, count_of, grouped};
 use crate::stop::{Stop, visible};
 use crate::store::{Store, drain_settings};
 
@@ -151,7 +153,7 @@ pub(crate) async fn drain<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
     }
     let mut grid = Grid::bare().right(&[0]);
     for (count, what) in in_words(&counts) {
-        grid.row([crate::output::grouped(count), what.to_owned()]);
+        grid.row([grouped(count), what.to_owned()]);
     }
     desk.out.table(&grid)
 }
@@ -172,7 +174,7 @@ fn in_words(counts: &DrainCounts) -> [(u64, &'static str); 8] {
 /// `in 4s`, `now`, `since 3m 2s`: how far a moment is away, in whole seconds.
 pub(crate) fn from_now(at: Timestamp, now: Timestamp) -> String {
     let seconds = at.as_millis().saturating_sub(now.as_millis()) / 1_000;
-    let apart = humantime::format_duration(std::time::Duration::from_secs(seconds.unsigned_abs()));
+    let apart = humantime::format_duration(Duration::from_secs(seconds.unsigned_abs()));
     match seconds {
         0 => "now".to_owned(),
         1.. => format!("in {apart}"),

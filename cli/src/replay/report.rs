@@ -142,13 +142,13 @@ fn retries(out: &mut Output, summary: &Summary) -> Result<(), Stop> {
 fn given_away(out: &mut Output, summary: &Summary) -> Result<(), Stop> {
     let given = &summary.given_away;
     let designs = [
-        ("each failure signal refunds", given.simpler.unguarded),
+        ("each failure signal refunds again", given.simpler.unguarded),
         ("one refund a job, nothing taken back", given.simpler.refund_guard),
-        ("two flags that miss what was delivered", given.simpler.two_flags),
+        ("two flags, blind to what was delivered", given.simpler.two_flags),
         ("recoup, by the ledger above", i128::from(given.recoup)),
     ];
     let most = designs.iter().map(|(_, credits)| *credits).max().unwrap_or(0);
-    out.heading("Given away: credits that delivered jobs did not pay for, by design")?;
+    out.heading("Given away: credits that delivered jobs did not pay for, and their share of all charged")?;
     let mut grid = Grid::bare().right(&[1, 2]);
     for (design, credits) in designs {
         let share = percent(credits, summary.credits.charged.into());
