@@ -57,6 +57,7 @@ macro_rules! ledger_suite {
             rules: a_refund_and_a_reclaim_are_written_with_their_flags,
             rules: delivered_work_is_never_refunded,
             rules: a_verdict_on_a_waiting_retry_stops_it,
+            rules: a_job_that_was_set_aside_stays_so_however_it_fails,
             rules: every_order_of_signals_ends_in_the_right_balance,
             rules: entries_never_go_back_in_time,
             rules: the_last_sixteen_counted_events_are_remembered,

@@ -144,9 +144,12 @@ pub async fn every_command_answers_in_every_phase_as_the_table_says<L: Store>(le
         for (state, expected) in STATES.iter().zip(answers) {
             let id = job_id(&format!("{n} {state}"));
             let before = bring(&ledger, &id, state).await;
-            let answer = command(before.attempts).run(&ledger, &id, at(NOW)).await;
+            let command = command(before.attempts);
+            let answer = command.run(&ledger, &id, at(NOW)).await;
             assert_eq!(answer.outcome, *expected, "{what}, on a job in state {state}");
             let after = stored(&ledger, &id).await;
+            let (_, by_the_rules) = command.by_the_rules(&id, Some(&before), at(NOW));
+            assert_eq!(Some(&after), by_the_rules.as_ref(), "{what}, on a job in state {state}");
             let moved = match *expected {
                 "Refunded" => 5,
                 "Reclaimed" => -5,
@@ -253,6 +256,20 @@ pub async fn a_verdict_on_a_waiting_retry_stops_it<L: Store>(ledger: L) {
     let again = ledger.record_failure(&id, None, &verdict, at(4)).await.expect("answered");
     assert_eq!(again.outcome, FailureOutcome::Duplicate);
     assert_eq!(stored(&ledger, &id).await, waiting);
+}
+
+/// A failure of a later attempt is counted on a job that was set aside, and does not lead it back to the retries.
+pub async fn a_job_that_was_set_aside_stays_so_however_it_fails<L: Store>(ledger: L) {
+    for (state, phase) in [("dead", Phase::DeadLettered), ("failed", Phase::Failed)] {
+        let id = job_id(state);
+        bring(&ledger, &id, state).await;
+        for failure in [failure_of(2), for_good(failure_of(3))] {
+            let counted = ledger.record_failure(&id, None, &failure, at(NOW)).await.expect("answered");
+            assert_eq!(counted.outcome, FailureOutcome::FailureRecorded);
+            let job = stored(&ledger, &id).await;
+            assert_eq!((job.phase, job.not_before, Some(job.attempts)), (phase, None, failure.attempt));
+        }
+    }
 }
 
 /// However five signals are ordered, the job keeps its invariants at every step; in the end delivered work is paid
