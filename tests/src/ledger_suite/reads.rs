@@ -117,6 +117,7 @@ async fn paged<L: Store>(ledger: &L, phase: Option<Phase>, limit: usize) -> Vec<
     loop {
         let page = ledger.jobs(phase, ids.last().map(String::as_str), limit).await.expect("read");
         assert!(page.len() <= limit);
+        assert!(all.len() < 100, "the pages go round");
         if page.is_empty() {
             return ids;
         }
@@ -228,6 +229,7 @@ async fn all_outstanding<L: Store>(ledger: &L, kind: Outstanding, until: i64, li
         let after: Option<Cursor> = all.last().map(Found::cursor);
         let page = ledger.outstanding(kind, at(until), after.as_ref(), limit).await.expect("read");
         assert!(page.len() <= limit);
+        assert!(all.len() < 100, "the pages go round");
         if page.is_empty() {
             return all;
         }
