@@ -11,9 +11,23 @@ use recoup::ledger::{Ledger, LedgerError, LedgerReader};
 use recoup_tests::ledger_suite::commands::{Command, charge, failure_of, failure_with};
 use recoup_tests::ledger_suite::{Fresh, at, job_id, stored};
 use recoup_tests::{ledger_suite, servers};
+use tokio::runtime::Handle;
 
 async fn fresh() -> Fresh<MongoLedger> {
-    Fresh::new(ready(&servers::fresh_database()).await, ())
+    let uri = servers::fresh_database();
+    Fresh::new(ready(&uri).await, DroppedAtTheEnd(raw(&uri).await))
+}
+
+/// A database that goes with its test, so that a server that many tests share stays quick.
+struct DroppedAtTheEnd(Database);
+
+impl Drop for DroppedAtTheEnd {
+    fn drop(&mut self) {
+        let gone = tokio::task::block_in_place(|| Handle::current().block_on(async { self.0.drop().await }));
+        if let Err(error) = gone {
+            eprintln!("the test's database stays behind: {error}");
+        }
+    }
 }
 
 ledger_suite!(fresh, sequences = 64);
