@@ -66,6 +66,8 @@ faults! {
 /// Which command wrote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
+    /// The charge, again.
+    Charge,
     /// A failure signal: of which attempt, by which event.
     Failure(Option<u8>, Option<u8>),
     /// A success signal.
@@ -157,6 +159,6 @@ fn check_drain_write(before: &Job, after: &Job, cause: Cause, ghosts: &Ghosts) -
             with_workers.then_some(Fault::SetAsideAtWork)
         }
         Cause::Silence => (before.attempts > 0 && !ghosts.pushed).then_some(Fault::CountedUnstarted),
-        Cause::Failure(..) | Cause::Success | Cause::Redrive => None,
+        Cause::Charge | Cause::Failure(..) | Cause::Success | Cause::Redrive => None,
     }
 }

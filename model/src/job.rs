@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use recoup::clock::Timestamp;
 use recoup::job::{AccountId, Cost, Entry, EntryType, EventId, Job, JobId, Phase};
+use recoup::transition::{self, Charge};
 
 use crate::scenario::{CLAIM_TIMEOUT, Scenario, SWEEP_GRACE};
 
@@ -55,6 +56,17 @@ fn ticks(at: Timestamp) -> Ticks {
     Ticks::try_from(ticks).expect("every time of the model lies within a hundred ticks of now")
 }
 
+/// The job's charge, under this policy.
+pub fn charge(max_attempts: u8) -> Charge {
+    Charge {
+        job_id: NAMES.job.clone(),
+        account_id: NAMES.account.clone(),
+        cost: NAMES.cost,
+        max_attempts: max_attempts.into(),
+        replayed: false,
+    }
+}
+
 /// What of a job makes a difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobState {
@@ -87,14 +99,7 @@ pub struct JobState {
 impl JobState {
     /// A job just charged.
     pub fn charged(max_attempts: u8) -> Self {
-        let charge = recoup::transition::Charge {
-            job_id: NAMES.job.clone(),
-            account_id: NAMES.account.clone(),
-            cost: NAMES.cost,
-            max_attempts: max_attempts.into(),
-            replayed: false,
-        };
-        Self::of(&recoup::transition::charged(&charge, at(0)))
+        Self::of(&transition::charged(&charge(max_attempts), at(0)))
     }
 
     /// The real job.
@@ -181,9 +186,9 @@ impl JobState {
         self.dispatched_at = self.dispatched_at.filter(|_| self.phase != Phase::Delivered);
         self.dispatched_at = self.dispatched_at.map(|t| t.max(-timeout));
         let is_open = self.hand_over_is_open();
-        self.updated_at = if is_open { self.updated_at.max(-(CLAIM_TIMEOUT + SWEEP_GRACE)) } else { 0 };
-        let is_first = self.phase == Phase::Running && self.attempts == 0;
-        self.created_at = if is_first { self.created_at.max(-timeout) } else { 0 };
+        let longest = timeout.max(CLAIM_TIMEOUT + SWEEP_GRACE);
+        self.updated_at = if is_open { self.updated_at.max(-longest) } else { 0 };
+        self.created_at = if self.attempts == 0 { self.created_at.max(-timeout) } else { 0 };
         // The slowest clock is a tick behind: an entry older than that is in front of every other.
         self.entry_at = if scenario.slow_clocks > 0 { self.entry_at.max(-1) } else { -1 };
         if self.phase == Phase::Delivered {

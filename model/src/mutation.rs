@@ -48,6 +48,7 @@ macro_rules! mutations {
 use Expected::{Covered, Fails};
 
 mutations! {
+    ChargedAgain, Fails(scenario::SIGNALS), "charge: only where there is no such job";
     FailureIgnoresDelivered, Fails(scenario::SIGNALS), "failure: only while the phase is not delivered";
     FailureCountsAgain, Fails(scenario::SIGNALS), "failure of attempt k: only while attempts < k";
     FailureRefundsAgain, Fails(scenario::SIGNALS), "failure: the refund only where there is none";
@@ -70,12 +71,12 @@ mutations! {
     DispatchKeepsNote, Covered { within: scenario::SIGNALS, by: "the failure before it has unset `dispatched_at`" },
         "dispatch: `dispatched_at` is unset";
     OpenHandOverIsStale, Fails(scenario::DRAINS), "dispatch: a hand-over that is open is finished";
-    OpenLetterIsStale, Fails(scenario::DRAINS), "dispatch: a dead letter that is open is finished by a claim that ran out";
+    OpenLetterIsStale, Fails(scenario::EMPTIED), "dispatch: a dead letter that is open is finished by a claim that ran out";
     NoteIgnoresAttempts, Fails(scenario::EMPTIED), "hand-over done: only where attempts = k";
     NoteIgnoresPhase, Fails(scenario::SIGNALS), "hand-over done: only while running";
     NoteMoves, Fails(scenario::DRAINS), "hand-over done: only while `dispatched_at` is unset";
     ExhaustedIgnoresAttempts, Fails(scenario::DRAINS), "claims exhausted: only where attempts = k";
-    ExhaustedIgnoresPhase, Fails(scenario::SILENCE), "claims exhausted: only from retry_waiting and running";
+    ExhaustedIgnoresPhase, Fails(scenario::DRAINS), "claims exhausted: only from retry_waiting and running";
     ExhaustedIgnoresNote, Fails(scenario::DRAINS), "claims exhausted: only while the hand-over is open";
     ExhaustedIgnoresRedrive, Fails(scenario::DRAINS), "claims exhausted: claims before a redrive count for nothing";
     SilenceMissing, Fails(scenario::SILENCE), "no signal: silence is a failure";

@@ -23,6 +23,7 @@ macro_rules! reach {
 }
 
 reach! {
+    ChargeDuplicate: "charge: duplicate",
     Refunded: "failure: refunded",
     FailureRecorded: "failure: a later attempt counted",
     FailureSetAside: "failure: counted while set aside",

@@ -10,7 +10,7 @@ use recoup::backoff::{Delays, RetryPolicy, Roll};
 use recoup::clock::Timestamp;
 use recoup::job::{Job, Phase};
 use recoup::transition::{
-    self, DispatchOutcome, ExhaustedOutcome, Failure, FailureOutcome, RedriveOutcome, SilenceOutcome, Step,
+    self, Charge, ChargeOutcome, DispatchOutcome, ExhaustedOutcome, Failure, FailureOutcome, RedriveOutcome, SilenceOutcome, Step,
     SuccessOutcome,
 };
 
@@ -31,6 +31,14 @@ pub struct Rules(pub Option<Mutation>);
 impl Rules {
     fn without(self, guard: Mutation) -> bool {
         self.0 == Some(guard)
+    }
+
+    /// The charge of a job that is there.
+    pub fn charge_again(self, job: &Job, charge: &Charge, now: Timestamp) -> Step<ChargeOutcome> {
+        if self.without(Mutation::ChargedAgain) {
+            return Step { outcome: ChargeOutcome::Charged, after: Some(transition::charged(charge, now)) };
+        }
+        Step { outcome: transition::charged_before(job, charge), after: None }
     }
 
     /// A failure signal.

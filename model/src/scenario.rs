@@ -15,10 +15,8 @@ pub const SWEEP_GRACE: Ticks = 1;
 pub const BACKOFF: Ticks = 1;
 /// Claims that ran out, after which a job is set aside; five in the contract.
 pub const MAX_EXPIRED: u8 = 2;
-/// Failures after which a job is dead-lettered, and the fresh allowance of a redrive.
-pub const CAP: u8 = 2;
-/// The allowance that a person's redrive gives.
-pub const ALLOWANCE: u8 = 1;
+/// The allowance that a person's redrive gives: the policy's cap.
+pub const ALLOWANCE: u8 = 2;
 /// The largest attempt number that any signal or entry names.
 pub const MAX_ATTEMPTS: u8 = 3;
 /// Entries the list holds at most; a push to a full list is lost.
@@ -46,6 +44,8 @@ pub struct Signals {
     pub events: u8,
     /// Successes.
     pub success: bool,
+    /// The charge, again.
+    pub charges: bool,
 }
 
 /// The bounds of one search.
@@ -59,6 +59,8 @@ pub struct Scenario {
     pub drains: usize,
     /// Where they hand work over.
     pub target: Target,
+    /// Failures after which the job is dead-lettered.
+    pub cap: u8,
     /// Silence for so long is a failure; `None`: never.
     pub attempt_timeout: Option<Ticks>,
     /// What arrives.
@@ -81,13 +83,14 @@ pub struct Scenario {
     pub poison: bool,
 }
 
-const NO_SIGNALS: Signals = Signals { known: 0, verdicts: false, unknown: false, events: 0, success: false };
+const NO_SIGNALS: Signals = Signals { known: 0, verdicts: false, unknown: false, events: 0, success: false, charges: false };
 
 const QUIET: Scenario = Scenario {
     name: "",
     asks: "",
     drains: 1,
     target: Target::ReadyList,
+    cap: 2,
     attempt_timeout: None,
     signals: NO_SIGNALS,
     foreign: 0,
@@ -104,7 +107,7 @@ const QUIET: Scenario = Scenario {
 pub const SIGNALS: Scenario = Scenario {
     name: "signals",
     asks: "every signal, doubled and in any order, with a redrive and a slow clock",
-    signals: Signals { known: 3, verdicts: true, unknown: true, events: 2, success: true },
+    signals: Signals { known: 3, verdicts: true, unknown: true, events: 2, success: true, charges: true },
     redrives: 1,
     slow_clocks: 1,
     ..QUIET
@@ -115,7 +118,7 @@ pub const DRAINS: Scenario = Scenario {
     name: "drains",
     asks: "two drains, step by step, that die, stall and fail; copies of entries; a redrive",
     drains: 2,
-    signals: Signals { known: 1, ..NO_SIGNALS },
+    signals: Signals { known: 1, success: true, ..NO_SIGNALS },
     foreign: 1,
     deaths: 1,
     redrives: 1,
@@ -128,6 +131,7 @@ pub const OUTSIDE: Scenario = Scenario {
     name: "outside",
     asks: "as `drains`, handing over to a target outside Redis",
     target: Target::Outside,
+    foreign: 0,
     ..DRAINS
 };
 
@@ -136,7 +140,8 @@ pub const EMPTIED: Scenario = Scenario {
     name: "emptied",
     asks: "two drains, Redis emptied at any moment, work that is lost after its hand-over, failures on the way",
     drains: 2,
-    signals: Signals { known: 2, ..NO_SIGNALS },
+    cap: 3,
+    signals: Signals { known: 3, ..NO_SIGNALS },
     emptied: 1,
     deaths: 1,
     ..QUIET
@@ -146,13 +151,11 @@ pub const EMPTIED: Scenario = Scenario {
 pub const SILENCE: Scenario = Scenario {
     name: "silence",
     asks: "`ATTEMPT_TIMEOUT` on: work without a signal, beside signals that come late",
-    drains: 1,
+    drains: 2,
     attempt_timeout: Some(3),
     signals: Signals { known: 2, success: true, ..NO_SIGNALS },
     foreign: 1,
     deaths: 1,
-    emptied: 1,
-    setbacks: true,
     ..QUIET
 };
 
@@ -161,7 +164,7 @@ pub const PROMPT: Scenario = Scenario {
     name: "prompt",
     asks: "two drains that neither die nor stall: each retry is queued once and handed over once",
     drains: 2,
-    signals: Signals { known: 3, verdicts: true, unknown: true, events: 0, success: true },
+    signals: Signals { known: 3, verdicts: true, unknown: true, success: true, ..NO_SIGNALS },
     prompt: true,
     ..QUIET
 };

@@ -2,11 +2,11 @@
 
 use recoup::backoff::Delays;
 use recoup::job::{Job, Phase};
-use recoup::transition::{FailureOutcome, RedriveOutcome, SuccessOutcome};
+use recoup::transition::{ChargeOutcome, FailureOutcome, RedriveOutcome, SuccessOutcome};
 
 use crate::drain::Move;
 use crate::faults::{Cause, check_write};
-use crate::job::{JobState, Ticks, at};
+use crate::job::{JobState, Ticks, at, charge};
 use crate::mutation::Mutation;
 use crate::reach::{Reach, Reached};
 use crate::rules::{Rules, delays};
@@ -61,6 +61,8 @@ pub enum Action {
         /// The time by the clock that handles it.
         clock: Ticks,
     },
+    /// The job is charged again.
+    ChargedAgain,
     /// A success signal is handled, by a clock that stands so.
     Succeeded(Ticks),
     /// Another producer pushes an entry.
@@ -129,6 +131,7 @@ impl World {
                     actions.push(Action::Failed { attempt, event, retryable: false, queued: false, clock });
                 }
             }
+            actions.extend(signals.charges.then_some(Action::ChargedAgain));
             actions.extend(signals.success.then_some(Action::Succeeded(clock)));
         }
     }
@@ -151,6 +154,7 @@ impl World {
                 let wrote = self.failed((attempt, event, retryable), clock, cx);
                 wrote && self.queue_retry(queued)
             }
+            Action::ChargedAgain => self.charged_again(cx),
             Action::Succeeded(clock) => self.succeeded(clock, cx),
             Action::Foreign { attempts, due } => {
                 self.left.foreign -= 1;
@@ -199,6 +203,18 @@ impl World {
         let stops_now = stopped && !self.ghosts.stopped && !counted;
         self.ghosts.stopped |= stops_now;
         wrote || stops_now
+    }
+
+    fn charged_again(&mut self, cx: &Context) -> bool {
+        let before = self.job.to_job();
+        let step = cx.rules.charge_again(&before, &charge(cx.scenario.cap), at(0));
+        if step.outcome == ChargeOutcome::Duplicate {
+            cx.reach(Reach::ChargeDuplicate);
+        }
+        step.after.is_some_and(|after| {
+            self.write(&before, &after, Cause::Charge);
+            true
+        })
     }
 
     fn succeeded(&mut self, clock: Ticks, cx: &Context) -> bool {

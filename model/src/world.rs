@@ -198,7 +198,7 @@ impl World {
     /// A job just charged, and an empty queue.
     pub fn start(scenario: &Scenario) -> Self {
         let mut world = Self {
-            job: JobState::charged(crate::scenario::CAP),
+            job: JobState::charged(scenario.cap),
             list: [None; LIST],
             parked: [None; MEMBERS],
             in_flight: [None; MEMBERS],
