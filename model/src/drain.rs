@@ -13,7 +13,7 @@ use crate::faults::{Cause, Fault};
 use crate::job::{at, span};
 use crate::mutation::Mutation;
 use crate::reach::Reach;
-use crate::scenario::{CLAIM_TIMEOUT, MAX_ATTEMPTS, MAX_EXPIRED, SWEEP_GRACE, Target};
+use crate::scenario::{CLAIM_TIMEOUT, LIST, MAX_ATTEMPTS, MAX_EXPIRED, SWEEP_GRACE, Target};
 use crate::steps::Context;
 use crate::world::{Drain, LIST_IS_EMPTY, MEMBERS, Place, World, attempts_of, member_of};
 
@@ -129,19 +129,21 @@ impl World {
 
     fn fair_stage(&self, cx: &Context) -> Option<Move> {
         let stages = [
-            (self.is_silent(cx), Move::FailSilent(true)),
+            // Where the model's list is full, the push is lost.
+            (self.is_silent(cx), Move::FailSilent(self.list[LIST - 1].is_none())),
             (self.list != LIST_IS_EMPTY, Move::Look),
-            // An overdue retry in the queue is not swept again: once is enough for this schedule.
-            (self.is_overdue(cx) && self.parked[member_of(self.job.attempts)] != Some(0) && !self.is_in_flight(), Move::Look),
-            (self.is_open_for_long(cx) && self.parked[member_of(self.job.attempts)] != Some(0) && !self.is_in_flight(), Move::SweepOpen),
+            (self.is_overdue(cx) && !self.is_taken_care_of(), Move::Look),
+            (self.is_open_for_long(cx) && !self.is_taken_care_of(), Move::SweepOpen),
             (self.something_is_due(cx), Move::ClaimDue),
         ];
         let expired = (0..MEMBERS).find(|member| self.has_expired(*member)).map(Move::ClaimExpired);
         stages.into_iter().find_map(|(there_is, next)| there_is.then_some(next)).or(expired)
     }
 
-    fn is_in_flight(&self) -> bool {
-        self.in_flight[member_of(self.job.attempts)].is_some()
+    /// Whether the sweep would change nothing: the job's entry is due or in flight.
+    fn is_taken_care_of(&self) -> bool {
+        let member = member_of(self.job.attempts);
+        self.parked[member] == Some(0) || self.in_flight[member].is_some()
     }
 
     fn is_silent(&self, cx: &Context) -> bool {
@@ -166,7 +168,8 @@ impl World {
         match next {
             Move::FailSilent(queued) => self.fail_silent(queued, cx),
             Move::Look => {
-                let place = if self.list == LIST_IS_EMPTY { Place::SeenEmpty } else { Place::Looked(self.list) };
+                let place =
+                    if self.list == LIST_IS_EMPTY { Place::SeenEmpty } else { Place::Looked(self.list) };
                 self.drains[drain].place = place;
             }
             Move::Take => {

@@ -16,7 +16,6 @@ use std::sync::Mutex;
 
 use recoup::job::Phase;
 
-use crate::drain::Move;
 use crate::faults::Fault;
 use crate::steps::{Action, Context};
 use crate::world::{Place, World};
@@ -48,48 +47,34 @@ impl Fair {
                 // A matter of safety: the search finds this state by a shorter way.
                 return None;
             }
-            match fair_step(&here, cx) {
-                Some(action) => match here.after(action, cx) {
-                    Some(next) => here = next,
-                    None => return end(&here, cx).or_else(|| {
-                        known.extend(way);
-                        None
-                    }),
-                },
-                None => return Some(Fault::RetryLost),
-            }
+            let Some(next) = here.after(fair_step(&here, cx), cx) else {
+                let fault = end(&here, cx);
+                if fault.is_none() {
+                    known.extend(way);
+                }
+                return fault;
+            };
+            here = next;
         }
         Some(Fault::RetryLost)
     }
 
-    /// The schedule's way from here, in actions.
-    pub fn way(world: &World, cx: &Context) -> Vec<Action> {
-        let mut way = Vec::new();
+    /// Where the schedule leads from here.
+    pub fn last(world: &World, cx: &Context) -> World {
         let mut here = *world;
-        while way.len() < LONGEST && here.fault.is_none() {
-            let Some(action) = fair_step(&here, cx) else { break };
-            let Some(next) = here.after(action, cx) else { break };
+        for _ in 0..LONGEST {
+            let Some(next) = here.after(fair_step(&here, cx), cx) else { break };
             here = next;
-            way.push(action);
         }
-        way
+        here
     }
 }
 
 /// A drain under way first, then a stage of a pass, then time.
-fn fair_step(world: &World, cx: &Context) -> Option<Action> {
+fn fair_step(world: &World, cx: &Context) -> Action {
     let under_way = (0..cx.scenario.drains).filter(|drain| world.drains[*drain].place != Place::Idle);
     let drain = under_way.min().unwrap_or(0);
-    let next = world.fair_move(drain, cx).map(|next| Action::Drain(drain, next));
-    // A silent attempt's retry finds no room in the model's list: the push is lost, and the sweep finds it.
-    let fits = |action: &Action| world.after(*action, cx).is_some();
-    match next {
-        Some(Action::Drain(drain, Move::FailSilent(true))) if !fits(&Action::Drain(drain, Move::FailSilent(true))) => {
-            Some(Action::Drain(drain, Move::FailSilent(false)))
-        }
-        Some(action) => Some(action),
-        None => Some(Action::Tick),
-    }
+    world.fair_move(drain, cx).map_or(Action::Tick, |next| Action::Drain(drain, next))
 }
 
 /// What is wrong with a state that nothing changes any more.

@@ -11,7 +11,7 @@ use recoup::clock::Timestamp;
 use recoup::job::{AccountId, Cost, Entry, EntryType, EventId, Job, JobId, Phase};
 use recoup::transition::{self, Charge};
 
-use crate::scenario::{CLAIM_TIMEOUT, Scenario, SWEEP_GRACE};
+use crate::scenario::{CLAIM_TIMEOUT, SWEEP_GRACE, Scenario};
 
 /// A time, in ticks from now: what is past is negative.
 pub type Ticks = i8;

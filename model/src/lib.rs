@@ -20,7 +20,8 @@
 //!  faults     what must never be: checked on every write, every hand-over, every claim
 //!  fair       what must come in the end: liveness
 //!  search     the search itself, in `stateright`, and the traces
-//!  report     `docs/MODEL.md`
+//!  tale       a trace in words
+//!  report     what `docs/MODEL.md` says of all this
 //! ```
 //!
 //! A model that finds nothing proves nothing unless it could have: so every guard is taken out once ([`Mutation`]),
@@ -38,6 +39,7 @@ pub mod rules;
 pub mod scenario;
 pub mod search;
 pub mod steps;
+pub mod tale;
 pub mod world;
 
 pub use faults::Fault;

@@ -31,9 +31,11 @@ impl World {
             self.list.rotate_left(1);
             self.list[LIST - 1] = None;
             let due = if self.job.attempts == looked.attempts && self.is_at_cap() { 0 } else { looked.due };
-            let foreign_form = looked.foreign && looked.attempts == 1 && cx.without(Mutation::NoCanonicalForm);
+            let foreign_form =
+                looked.foreign && looked.attempts == 1 && cx.without(Mutation::NoCanonicalForm);
             self.park(if foreign_form { FOREIGN_FORM } else { member_of(looked.attempts) }, due, cx);
-            let is_kept = head.is_none_or(|head| self.parked[member_of(head.attempts)].is_some() || foreign_form);
+            let is_kept =
+                head.is_none_or(|head| self.parked[member_of(head.attempts)].is_some() || foreign_form);
             self.blame(!is_kept, Fault::IntakeLost);
         }
     }
@@ -167,10 +169,8 @@ impl World {
         let counted = self.claims[member].filter(|_| cx.without(Mutation::GiveBackCounted));
         if self.let_go(drain, member, Mutation::GivenBackUnchecked, cx) {
             cx.reach(Reach::GaveBack);
-            self.claims[member] = counted.map(|claims| Claims {
-                expired: (claims.expired + 1).min(MAX_EXPIRED),
-                ..claims
-            });
+            self.claims[member] =
+                counted.map(|claims| Claims { expired: (claims.expired + 1).min(MAX_EXPIRED), ..claims });
             self.park(member, due, cx);
         } else {
             cx.reach(Reach::GaveBackNotOurs);

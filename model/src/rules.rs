@@ -10,8 +10,8 @@ use recoup::backoff::{Delays, RetryPolicy, Roll};
 use recoup::clock::Timestamp;
 use recoup::job::{Job, Phase};
 use recoup::transition::{
-    self, Charge, ChargeOutcome, DispatchOutcome, ExhaustedOutcome, Failure, FailureOutcome, RedriveOutcome, SilenceOutcome, Step,
-    SuccessOutcome,
+    self, Charge, ChargeOutcome, DispatchOutcome, ExhaustedOutcome, Failure, FailureOutcome, RedriveOutcome,
+    SilenceOutcome, Step, SuccessOutcome,
 };
 
 use crate::job::{event_id, span};
@@ -59,13 +59,16 @@ impl Rules {
         };
         let set_aside = matches!(job.phase, Phase::DeadLettered | Phase::Failed);
         let in_disguise = |without: bool| without.then_some(Phase::Running);
-        let phase = in_disguise(self.without(Mutation::FailureIgnoresDelivered) && job.phase == Phase::Delivered)
-            .or(in_disguise(self.without(Mutation::FailureLeadsOut) && set_aside && signal.attempt.is_some()))
-            .or(in_disguise(
-                self.without(Mutation::UnknownInAnyPhase)
-                    && job.phase == Phase::RetryWaiting
-                    && signal.attempt.is_none(),
-            ));
+        let phase =
+            in_disguise(self.without(Mutation::FailureIgnoresDelivered) && job.phase == Phase::Delivered)
+                .or(in_disguise(
+                    self.without(Mutation::FailureLeadsOut) && set_aside && signal.attempt.is_some(),
+                ))
+                .or(in_disguise(
+                    self.without(Mutation::UnknownInAnyPhase)
+                        && job.phase == Phase::RetryWaiting
+                        && signal.attempt.is_none(),
+                ));
         disguised.phase = phase.unwrap_or(job.phase);
         if self.without(Mutation::FailureCountsAgain) && signal.attempt == Some(job.attempts) {
             disguised.attempts -= 1;
@@ -187,7 +190,9 @@ impl Rules {
         if self.without(Mutation::ExhaustedIgnoresAttempts) && job.attempts > 0 {
             attempts = job.attempts;
         }
-        if self.without(Mutation::ExhaustedIgnoresPhase) && matches!(job.phase, Phase::Failed | Phase::Delivered) {
+        if self.without(Mutation::ExhaustedIgnoresPhase)
+            && matches!(job.phase, Phase::Failed | Phase::Delivered)
+        {
             disguised.phase = Phase::Running;
         }
         if self.without(Mutation::ExhaustedIgnoresNote) {

@@ -83,7 +83,8 @@ pub struct Scenario {
     pub poison: bool,
 }
 
-const NO_SIGNALS: Signals = Signals { known: 0, verdicts: false, unknown: false, events: 0, success: false, charges: false };
+const NO_SIGNALS: Signals =
+    Signals { known: 0, verdicts: false, unknown: false, events: 0, success: false, charges: false };
 
 const QUIET: Scenario = Scenario {
     name: "",
@@ -188,5 +189,20 @@ impl Scenario {
     /// The one of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scenario| scenario.name == name)
+    }
+
+    /// The same question with more of everything that has a number: for hours, and for much memory.
+    #[must_use]
+    pub fn widened(self) -> Self {
+        let more = |times: u8| times + u8::from(times > 0);
+        Self {
+            drains: 2,
+            foreign: if self.prompt { self.foreign } else { self.foreign + 1 },
+            deaths: more(self.deaths),
+            emptied: more(self.emptied),
+            redrives: more(self.redrives),
+            setbacks: !self.prompt,
+            ..self
+        }
     }
 }

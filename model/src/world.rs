@@ -250,8 +250,8 @@ impl World {
 
     /// Brings what can no longer differ to one form.
     pub fn settle(&mut self, scenario: &Scenario) {
-        self.settle_firsts();
         self.job.settle(scenario);
+        self.settle_firsts();
         let due = |due: &mut Ticks| *due = (*due).max(0);
         self.list.iter_mut().flatten().for_each(|entry| due(&mut entry.due));
         self.parked.iter_mut().flatten().for_each(due);
@@ -269,7 +269,11 @@ impl World {
             (self.ghosts.started, self.ghosts.stopped) = (false, false);
         }
         if self.job.phase == Phase::Delivered {
-            self.ghosts = Ghosts { ran_out: self.ghosts.ran_out, late_sweep: self.ghosts.late_sweep, ..Ghosts::default() };
+            self.ghosts = Ghosts {
+                ran_out: self.ghosts.ran_out,
+                late_sweep: self.ghosts.late_sweep,
+                ..Ghosts::default()
+            };
         }
     }
 
