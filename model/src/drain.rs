@@ -345,9 +345,11 @@ impl World {
         let Some(held) = self.drains[drain].held[member] else { return };
         let exclusive = !held.orphan && (cx.scenario.target == Target::ReadyList || held.deadline > 0);
         if cx.without(Mutation::AcknowledgedBeforePush) {
-            self.let_go(drain, member, Mutation::AcknowledgedBeforePush, cx);
-            self.drains[drain].held[member] = None;
-            self.drains[drain].place = Place::LetGo(attempts, pushed_before);
+            let ours = self.let_go(drain, member, Mutation::AcknowledgedUnchecked, cx);
+            self.drains[drain].done_with(member);
+            if ours {
+                self.drains[drain].place = Place::LetGo(attempts, pushed_before);
+            }
             return;
         }
         if cx.without(Mutation::NotedBeforePush) {

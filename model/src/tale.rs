@@ -138,7 +138,9 @@ fn settled(here: &World, drain: usize, next: &World) -> String {
     match here.drains[drain].place {
         Place::Work(member, _) => {
             let place = next.drains[drain].place;
-            if matches!(place, Place::HandedOver(_) | Place::Sent(_)) {
+            if next.fault == Some(Fault::NotedUnpushed) {
+                "notes the hand-over first".to_owned()
+            } else if matches!(place, Place::HandedOver(_) | Place::Sent(_)) {
                 format!("hands{} over", entry(here, member))
             } else if matches!(place, Place::LetGo(..)) {
                 "acknowledges".to_owned()
