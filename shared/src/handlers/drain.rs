@@ -551,6 +551,11 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
                 },
                 // The claim ran out meanwhile, and is another drain's to settle.
                 Ok(false) => {}
+                // Given back, the entry would come again as one whose claim never ran out, and the letter of a job that
+                // is dead_lettered already would be dropped as stale. So this claim is left to run out.
+                Err(error) if matches!(taken_up, TakenUp::SetAside(_)) => {
+                    tracing::warn!(%error, "a dead letter was not handed over; the claim that runs out will");
+                }
                 Err(error) => set_back.push((claim, Setback::Queue(error))),
             }
         }

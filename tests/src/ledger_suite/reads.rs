@@ -117,7 +117,6 @@ async fn paged<L: Store>(ledger: &L, phase: Option<Phase>, limit: usize) -> Vec<
     loop {
         let page = ledger.jobs(phase, ids.last().map(String::as_str), limit).await.expect("read");
         assert!(page.len() <= limit);
-        assert!(all.len() < 100, "the pages go round");
         if page.is_empty() {
             return ids;
         }
