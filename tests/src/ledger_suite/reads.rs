@@ -9,6 +9,9 @@ use recoup::transition::Charge;
 use super::commands::{Command, charge, failure_of};
 use super::{Store, account, at, job_id};
 
+/// More pages than any of these listings has.
+const MAX_PAGES: usize = 20;
+
 async fn charged<L: Store>(ledger: &L, id: &str, owner: &str, cost: i64, seconds: i64) -> JobId {
     let id = job_id(id);
     let charge = Charge { account_id: account(owner), ..charge(&id, cost, 2) };
@@ -114,7 +117,7 @@ pub async fn jobs_come_in_pages_by_id<L: Store>(ledger: L) {
 
 async fn paged<L: Store>(ledger: &L, phase: Option<Phase>, limit: usize) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
-    loop {
+    for _ in 0..MAX_PAGES {
         let page = ledger.jobs(phase, ids.last().map(String::as_str), limit).await.expect("read");
         assert!(page.len() <= limit);
         if page.is_empty() {
@@ -125,6 +128,7 @@ async fn paged<L: Store>(ledger: &L, phase: Option<Phase>, limit: usize) -> Vec<
             ids.push(id);
         }
     }
+    panic!("the pages do not end: {ids:?}");
 }
 
 /// Totals add up entries and count jobs; nothing is given away.
@@ -224,7 +228,7 @@ pub async fn outstanding_jobs_come_oldest_first_in_pages<L: Store>(ledger: L) {
 
 async fn all_outstanding<L: Store>(ledger: &L, kind: Outstanding, until: i64, limit: usize) -> Vec<Found> {
     let mut all: Vec<Found> = Vec::new();
-    loop {
+    for _ in 0..MAX_PAGES {
         let after: Option<Cursor> = all.last().map(Found::cursor);
         let page = ledger.outstanding(kind, at(until), after.as_ref(), limit).await.expect("read");
         assert!(page.len() <= limit);
@@ -234,6 +238,7 @@ async fn all_outstanding<L: Store>(ledger: &L, kind: Outstanding, until: i64, li
         }
         all.extend(page);
     }
+    panic!("the pages do not end: {all:?}");
 }
 
 /// Of the retries asked about, those are named that wait at their job's cap with just these failures.
