@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
 /// What the errors call this store.
@@ -287,6 +288,9 @@ fn check_identity(standing: Identity, path: &Path) -> Result<(), EmbeddedError> 
 /// Settings of the connection, which the file does not keep, but for the write-ahead log.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    // Else the bundled SQLite (built with STAT4) prepares a statement anew whenever a value it compares with an
+    // indexed column changes, which is every time: three quarters of the work of a replay.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     use_write_ahead_log(connection)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
