@@ -25,6 +25,12 @@ fn random_lives_are_the_same_on_the_embedded_store() {
     play(&mut EmbeddedBench::default(), 0..1_000, OPS);
 }
 
+/// As many again, on the other core.
+#[test]
+fn more_random_lives_are_the_same_on_the_embedded_store() {
+    play(&mut EmbeddedBench::default(), 1_000..2_000, OPS);
+}
+
 #[test]
 fn random_lives_are_the_same_on_mongodb_and_redis() {
     play(&mut ServerBench::default(), 0..30, 24);

@@ -11,7 +11,9 @@ use recoup::job::{Entry, EntryType, Job, JobId, Phase};
 use recoup::ledger::Totals;
 use recoup::queue::entry::parse_member;
 use recoup::queue::{Intake, List};
-use recoup::transition::{ChargeOutcome, DispatchOutcome, FailureOutcome, SilenceOutcome, SuccessOutcome};
+use recoup::transition::{
+    ChargeOutcome, DispatchOutcome, ExhaustedOutcome, FailureOutcome, SilenceOutcome, SuccessOutcome,
+};
 use serde_json::Value;
 
 use super::gate::{Flow, Record};
@@ -58,6 +60,8 @@ pub struct Passage {
     pub dropped: u64,
     /// Entries that were none.
     pub malformed: u64,
+    /// Jobs set aside because their claims ran out too often.
+    pub exhausted: u64,
     /// Losses of everything in the queue.
     pub losses: u64,
 }
@@ -81,6 +85,8 @@ pub struct Auditor {
     succeeded: BTreeSet<String>,
     /// False once a store did not answer by itself: what was applied is then not known.
     certain: bool,
+    /// Calls that failed, in all.
+    errors: u64,
     /// How much went where.
     pub passage: Passage,
 }
@@ -100,6 +106,7 @@ impl Auditor {
             letters: HashSet::new(),
             succeeded: BTreeSet::new(),
             certain: true,
+            errors: 0,
             passage: Passage::default(),
         }
     }
@@ -123,6 +130,7 @@ impl Auditor {
             return hold(false, "a store takes what it should and reads what it wrote", || broken.clone());
         }
         self.certain &= record.disturbed.is_none();
+        self.errors += record.errors;
         self.count(record)?;
         self.jobs_go_forward(now)?;
         if self.certain {
@@ -177,6 +185,7 @@ impl Auditor {
                     )?;
                 }
                 Flow::Pushed(_) => self.passage.came += 1,
+                Flow::Exhausted(ExhaustedOutcome::DeadLettered, _) => self.passage.exhausted += 1,
                 Flow::Taken(_)
                 | Flow::Parked(_)
                 | Flow::Acknowledged(_)
@@ -396,9 +405,10 @@ impl Auditor {
             hold(
                 job.phase != Phase::DeadLettered
                     || self.passage.losses > 0
+                    || self.errors > 0
                     || !self.certain
                     || self.letters.contains(id.as_str()),
-                "a job set aside has its letter, unless Redis was lost",
+                "a job set aside has its letter, unless Redis was lost or a call failed",
                 story,
             )?;
         }

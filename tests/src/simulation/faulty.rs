@@ -16,6 +16,7 @@ use recoup::transition::{
 };
 
 use super::gate::{Flow, Process};
+use super::ops::Call;
 
 /// A ledger whose calls go through a gate.
 #[derive(Debug)]
@@ -34,7 +35,9 @@ impl<'a, L> FaultyLedger<'a, L> {
 impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
     async fn charge(&self, charge: &Charge, now: Timestamp) -> Result<Applied<ChargeOutcome>, LedgerError> {
         let call = self.inner.charge(charge, now);
-        self.process.pass(call, |a, flows| flows.push(Flow::Charge(a.outcome, Box::new(a.job.clone())))).await
+        self.process
+            .pass(Call::Charge, call, |a, flows| flows.push(Flow::Charge(a.outcome, Box::new(a.job.clone()))))
+            .await
     }
 
     async fn record_failure(
@@ -46,7 +49,9 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
     ) -> Result<Applied<FailureOutcome>, LedgerError> {
         let call = self.inner.record_failure(job_id, account_id, failure, now);
         self.process
-            .pass(call, |a, flows| flows.push(Flow::Failure(a.outcome, Box::new(a.job.clone()))))
+            .pass(Call::RecordFailure, call, |a, flows| {
+                flows.push(Flow::Failure(a.outcome, Box::new(a.job.clone())))
+            })
             .await
     }
 
@@ -58,7 +63,9 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
     ) -> Result<Applied<SuccessOutcome>, LedgerError> {
         let call = self.inner.record_success(job_id, account_id, now);
         self.process
-            .pass(call, |a, flows| flows.push(Flow::Success(a.outcome, Box::new(a.job.clone()))))
+            .pass(Call::RecordSuccess, call, |a, flows| {
+                flows.push(Flow::Success(a.outcome, Box::new(a.job.clone())))
+            })
             .await
     }
 
@@ -73,7 +80,7 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
         let note = |a: &Option<Applied<DispatchOutcome>>, flows: &mut Vec<Flow>| {
             flows.extend(a.as_ref().map(|a| Flow::Dispatch(a.outcome, Box::new(a.job.clone()), now)));
         };
-        self.process.pass(call, note).await
+        self.process.pass(Call::Dispatch, call, note).await
     }
 
     async fn hand_over_done(
@@ -86,7 +93,7 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
         let note = |noted: &bool, flows: &mut Vec<Flow>| {
             flows.extend(noted.then(|| Flow::Noted(job_id.clone(), attempts)));
         };
-        self.process.pass(call, note).await
+        self.process.pass(Call::HandOverDone, call, note).await
     }
 
     async fn claims_exhausted(
@@ -100,7 +107,7 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
         let note = |a: &Option<Applied<ExhaustedOutcome>>, flows: &mut Vec<Flow>| {
             flows.extend(a.as_ref().map(|a| Flow::Exhausted(a.outcome, Box::new(a.job.clone()))));
         };
-        self.process.pass(call, note).await
+        self.process.pass(Call::ClaimsExhausted, call, note).await
     }
 
     async fn no_signal(
@@ -113,7 +120,9 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
     ) -> Result<Applied<SilenceOutcome>, LedgerError> {
         let call = self.inner.no_signal(job_id, k, timeout, delays, now);
         self.process
-            .pass(call, |a, flows| flows.push(Flow::Silence(a.outcome, Box::new(a.job.clone()))))
+            .pass(Call::NoSignal, call, |a, flows| {
+                flows.push(Flow::Silence(a.outcome, Box::new(a.job.clone())))
+            })
             .await
     }
 
@@ -125,12 +134,14 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
     ) -> Result<Applied<RedriveOutcome>, LedgerError> {
         let call = self.inner.redrive(job_id, allowance, now);
         self.process
-            .pass(call, |a, flows| flows.push(Flow::Redrive(a.outcome, Box::new(a.job.clone()))))
+            .pass(Call::Redrive, call, |a, flows| {
+                flows.push(Flow::Redrive(a.outcome, Box::new(a.job.clone())))
+            })
             .await
     }
 
     async fn at_cap(&self, retries: &[(JobId, u32)]) -> Result<HashSet<(JobId, u32)>, LedgerError> {
-        self.process.pass(self.inner.at_cap(retries), nothing).await
+        self.process.pass(Call::AtCap, self.inner.at_cap(retries), nothing).await
     }
 
     async fn outstanding(
@@ -140,7 +151,7 @@ impl<L: Ledger> Ledger for FaultyLedger<'_, L> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Vec<Found>, LedgerError> {
-        self.process.pass(self.inner.outstanding(kind, until, after, limit), nothing).await
+        self.process.pass(Call::Outstanding, self.inner.outstanding(kind, until, after, limit), nothing).await
     }
 }
 
@@ -174,11 +185,13 @@ impl<'a, Q> FaultyQueue<'a, Q> {
 impl<Q: RetryQueue> RetryQueue for FaultyQueue<'_, Q> {
     async fn push(&self, entry: &RetryEntry) -> Result<(), QueueError> {
         let call = self.inner.push(entry);
-        self.process.pass(call, |(), flows| flows.push(Flow::Pushed(entry.pushed().into_bytes()))).await
+        self.process
+            .pass(Call::Push, call, |(), flows| flows.push(Flow::Pushed(entry.pushed().into_bytes())))
+            .await
     }
 
     async fn look_at_new(&self, limit: usize) -> Result<Vec<Vec<u8>>, QueueError> {
-        self.process.pass(self.inner.look_at_new(limit), nothing).await
+        self.process.pass(Call::LookAtNew, self.inner.look_at_new(limit), nothing).await
     }
 
     async fn take_new(&self, entries: &[NewEntry]) -> Result<usize, QueueError> {
@@ -186,7 +199,7 @@ impl<Q: RetryQueue> RetryQueue for FaultyQueue<'_, Q> {
         let note = |taken: &usize, flows: &mut Vec<Flow>| {
             flows.push(Flow::Taken(entries.iter().take(*taken).cloned().collect()));
         };
-        self.process.pass(call, note).await
+        self.process.pass(Call::TakeNew, call, note).await
     }
 
     async fn claim_due(
@@ -195,11 +208,11 @@ impl<Q: RetryQueue> RetryQueue for FaultyQueue<'_, Q> {
         timeout: Duration,
         limit: usize,
     ) -> Result<Vec<Claim>, QueueError> {
-        self.process.pass(self.inner.claim_due(now, timeout, limit), nothing).await
+        self.process.pass(Call::ClaimDue, self.inner.claim_due(now, timeout, limit), nothing).await
     }
 
     async fn claim_expired(&self, now: Timestamp, timeout: Duration) -> Result<Option<Claim>, QueueError> {
-        self.process.pass(self.inner.claim_expired(now, timeout), nothing).await
+        self.process.pass(Call::ClaimExpired, self.inner.claim_expired(now, timeout), nothing).await
     }
 
     async fn hand_over(&self, claim: &Claim, to: List, message: &str) -> Result<bool, QueueError> {
@@ -208,7 +221,7 @@ impl<Q: RetryQueue> RetryQueue for FaultyQueue<'_, Q> {
             let (member, message) = (claim.member.clone(), message.to_owned());
             flows.extend(ours.then_some(Flow::HandedOver { member, to, message }));
         };
-        self.process.pass(call, note).await
+        self.process.pass(Call::HandOver, call, note).await
     }
 
     async fn acknowledge(&self, claim: &Claim) -> Result<bool, QueueError> {
@@ -216,32 +229,34 @@ impl<Q: RetryQueue> RetryQueue for FaultyQueue<'_, Q> {
         let note = |ours: &bool, flows: &mut Vec<Flow>| {
             flows.extend(ours.then(|| Flow::Acknowledged(claim.member.clone())));
         };
-        self.process.pass(call, note).await
+        self.process.pass(Call::Acknowledge, call, note).await
     }
 
     async fn give_back(&self, claim: &Claim, due: Timestamp) -> Result<bool, QueueError> {
-        self.process.pass(self.inner.give_back(claim, due), nothing).await
+        self.process.pass(Call::GiveBack, self.inner.give_back(claim, due), nothing).await
     }
 
     async fn park_missing(&self, entries: &[RetryEntry]) -> Result<usize, QueueError> {
         let call = self.inner.park_missing(entries);
-        self.process.pass(call, |_, flows| flows.push(Flow::Parked(entries.to_vec()))).await
+        self.process
+            .pass(Call::ParkMissing, call, |_, flows| flows.push(Flow::Parked(entries.to_vec())))
+            .await
     }
 
     async fn sweep_cursor(&self) -> Result<Option<String>, QueueError> {
-        self.process.pass(self.inner.sweep_cursor(), nothing).await
+        self.process.pass(Call::SweepCursor, self.inner.sweep_cursor(), nothing).await
     }
 
     async fn keep_sweep_cursor(&self, cursor: &str) -> Result<(), QueueError> {
-        self.process.pass(self.inner.keep_sweep_cursor(cursor), nothing).await
+        self.process.pass(Call::KeepSweepCursor, self.inner.keep_sweep_cursor(cursor), nothing).await
     }
 
     async fn depths(&self) -> Result<Depths, QueueError> {
-        self.process.pass(self.inner.depths(), nothing).await
+        self.process.pass(Call::Depths, self.inner.depths(), nothing).await
     }
 
     async fn missing(&self, entries: &[RetryEntry]) -> Result<Vec<RetryEntry>, QueueError> {
-        self.process.pass(self.inner.missing(entries), nothing).await
+        self.process.pass(Call::Missing, self.inner.missing(entries), nothing).await
     }
 }
 
@@ -278,7 +293,7 @@ impl Dispatch for FaultyDispatch<'_> {
             Ok(())
         };
         let note = |(): &(), flows: &mut Vec<Flow>| flows.extend(messages.iter().cloned().map(Flow::Sent));
-        let answer = self.process.pass(call, note).await;
+        let answer = self.process.pass(Call::Send, call, note).await;
         messages.iter().map(|_| answer.clone()).collect()
     }
 }

@@ -18,6 +18,7 @@ use recoup::transition::{
 
 use super::faulty::{FaultyLedger, FaultyQueue};
 use super::gate::{Flow, Process};
+use super::ops::Call;
 use super::reference::{MemoryLedger, MemoryQueue};
 use super::stage::{InRooms, MemoryStage, Stage};
 
@@ -299,7 +300,7 @@ impl RetryQueue for BentQueue<'_> {
             let (member, message) = (claim.member.clone(), message.to_owned());
             flows.push(Flow::HandedOver { member, to, message });
         };
-        self.straight.process().pass(push, pushed).await
+        self.straight.process().pass(Call::HandOver, push, pushed).await
     }
 
     async fn acknowledge(&self, claim: &Claim) -> Result<bool, QueueError> {

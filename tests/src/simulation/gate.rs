@@ -23,7 +23,7 @@ use recoup::transition::{
 };
 use tokio::sync::Notify;
 
-use super::ops::{Fault, Scheduler, Wrong};
+use super::ops::{At, Call, Fault, Scheduler, Wrong};
 
 /// What a call really did, whatever its caller was told.
 #[derive(Clone, Debug)]
@@ -81,6 +81,7 @@ struct State {
     left: [bool; 2],
     flows: Vec<Flow>,
     faults_met: u64,
+    errors: u64,
     emptied: bool,
     disturbed: Option<String>,
     broken: Option<String>,
@@ -95,12 +96,21 @@ pub struct Record {
     pub calls: u32,
     /// Faults that found their call.
     pub faults_met: u64,
+    /// Calls that were answered with an injected error.
+    pub errors: u64,
     /// Whether Redis was emptied.
     pub emptied: bool,
     /// What went wrong by itself: a store that did not answer, or not in time. What was applied is then not known.
     pub disturbed: Option<String>,
     /// A store that refused what it should take, or cannot read what it wrote.
     pub broken: Option<String>,
+}
+
+impl Record {
+    /// Whether no store was called at all.
+    pub fn changed_nothing(&self) -> bool {
+        self.calls == 0 && self.flows.is_empty() && !self.emptied
+    }
 }
 
 /// What an error that no fault made says of the store.
@@ -201,20 +211,28 @@ impl<'s> Gate<'s> {
     /// The end of the operation.
     pub fn finish(self) -> Record {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let State { flows, calls, faults_met, emptied, disturbed, broken, .. } = state;
-        Record { flows, calls, faults_met, emptied, disturbed, broken }
+        let State { flows, calls, faults_met, errors, emptied, disturbed, broken, .. } = state;
+        Record { flows, calls, faults_met, errors, emptied, disturbed, broken }
     }
 
     /// What goes wrong with the next call.
-    fn next_call(&self) -> Option<Wrong> {
+    fn next_call(&self, which: Call) -> Option<Wrong> {
         let mut state = self.state();
         state.calls += 1;
         if state.outage {
+            state.errors += 1;
             return Some(Wrong::ErrorBefore);
         }
-        let fault = self.faults.iter().find(|fault| fault.at == state.calls).map(|fault| fault.wrong);
+        let calls = state.calls;
+        let strikes = |fault: &&Fault| match fault.at {
+            At::Number(at) => at == calls,
+            At::Each(call) => call == which,
+        };
+        let fault = self.faults.iter().find(strikes).map(|fault| fault.wrong);
         state.faults_met += u64::from(fault.is_some());
         state.outage = fault == Some(Wrong::Outage);
+        state.errors +=
+            u64::from(matches!(fault, Some(Wrong::ErrorBefore | Wrong::ErrorAfter | Wrong::Outage)));
         fault
     }
 
@@ -286,6 +304,7 @@ impl<'g> Process<'g> {
     /// Makes a call, or lets it go wrong. `applied` writes down what the call did.
     pub async fn pass<T, E: PortError>(
         &self,
+        which: Call,
         call: impl Future<Output = Result<T, E>>,
         applied: impl FnOnce(&T, &mut Vec<Flow>),
     ) -> Result<T, E> {
@@ -293,7 +312,7 @@ impl<'g> Process<'g> {
         let in_order = self.in_order.lock().await;
         self.gate.wait_for_turn(self.who).await;
         yield_once().await;
-        let wrong = self.gate.next_call();
+        let wrong = self.gate.next_call(which);
         let answer = match wrong {
             Some(Wrong::ErrorBefore | Wrong::Outage) => Err(E::injected()),
             Some(Wrong::Die) => self.die().await,
@@ -306,7 +325,7 @@ impl<'g> Process<'g> {
                 Err(error) => Err(error),
             },
             Some(Wrong::DieAfter) => {
-                self.apply(call, applied).await?;
+                drop(self.apply(call, applied).await);
                 self.die().await
             }
             None => self.apply(call, applied).await,

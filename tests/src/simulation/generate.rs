@@ -8,7 +8,8 @@ use fastrand::Rng;
 use recoup::job::MAX_ATTEMPT;
 
 use super::ops::{
-    Answer, Due, Fault, InTheEnd, Junk, Op, Scenario, Scheduler, Setup, Step, Workplace, Wrong, step,
+    Answer, At, Call, Due, Fault, InTheEnd, Junk, Op, Scenario, Scheduler, Setup, Step, Workplace, Wrong,
+    step,
 };
 
 /// The kind of life that a seed rolls.
@@ -16,6 +17,9 @@ struct Kind {
     jobs: u8,
     /// Of a hundred steps, how many have a fault.
     faulty: u32,
+    /// What goes wrong with most drains, always at the same step: an entry that kills whoever takes it up, a key that
+    /// cannot be written.
+    habit: Option<Fault>,
     wrong_clocks: bool,
     foreign: bool,
     losses: bool,
@@ -29,20 +33,26 @@ impl Kind {
             return Self {
                 jobs,
                 faulty: 0,
+                habit: None,
                 wrong_clocks: false,
                 foreign: false,
                 losses: false,
                 at_once: false,
             };
         }
-        Self {
+        let mut kind = Self {
             jobs,
             faulty: [0, 10, 25, 50][rng.usize(..4)],
+            habit: None,
             wrong_clocks: rng.u8(..3) == 0,
             foreign: rng.bool(),
             losses: rng.u8(..3) == 0,
             at_once: rng.bool(),
+        };
+        if rng.u8(..5) == 0 {
+            kind.habit = Some(habit(rng, &kind));
         }
+        kind
     }
 }
 
@@ -56,14 +66,23 @@ pub fn generate(seed: u64, ops: usize) -> Scenario {
         workplace: if rng.u8(..4) == 0 { Workplace::Outside } else { Workplace::Ready },
         in_the_end: if rng.bool() { InTheEnd::Work } else { InTheEnd::Silence },
     };
-    let length = rng.usize(ops.min(4)..=ops);
-    let mut steps: Vec<Step> = Vec::with_capacity(length);
-    while steps.len() < length {
-        let op = if steps.is_empty() { Op::Charge { job: 0 } } else { next(&mut rng, &kind, &steps) };
-        let mut next = step(op);
-        next.faults = faults(&mut rng, &kind, op);
-        steps.push(next);
+    let length = rng.usize(ops.div_ceil(4)..=ops);
+    let mut steps = Vec::with_capacity(length + 1);
+    for job in 0..kind.jobs {
+        if job == 0 || rng.u8(..4) > 0 {
+            steps.push(with_faults(&mut rng, &kind, Op::Charge { job }));
+        }
     }
+    while steps.len() < length {
+        let op = next(&mut rng, &kind, &steps);
+        if matches!(op, Op::Drain { .. } | Op::BothDrain { .. }) && (kind.habit.is_some() || rng.bool()) {
+            // What dies at the same step time and again only does so once its claim has run out.
+            let ms = if kind.habit.is_some() { 60_001 } else { wait(&mut rng) };
+            steps.push(step(Op::Wait { ms }));
+        }
+        steps.push(with_faults(&mut rng, &kind, op));
+    }
+    steps.truncate(length);
     Scenario { setup, steps }
 }
 
@@ -71,24 +90,24 @@ fn next(rng: &mut Rng, kind: &Kind, before: &[Step]) -> Op {
     let job = rng.u8(..kind.jobs);
     loop {
         return match rng.u32(..120) {
-            0..10 => Op::Charge { job },
-            10 => Op::ChargeOtherwise { job },
-            11 => Op::WrongAccount { job },
-            12..32 => Op::Failed {
+            0..4 => Op::Charge { job },
+            4 => Op::ChargeOtherwise { job },
+            5 => Op::WrongAccount { job },
+            6..26 => Op::Failed {
                 job,
                 attempt: attempt(rng),
-                retryable: rng.u8(..6) > 0,
+                retryable: rng.u8(..8) > 0,
                 id: rng.bool().then(|| rng.u8(..6)),
             },
-            32..39 => Op::Succeeded { job },
-            39..61 => Op::Drain { by: scheduler(rng) },
-            61..69 if kind.at_once => Op::BothDrain { turns: rng.u32(..) },
-            69..85 => Op::Wait { ms: wait(rng) },
-            85..89 if kind.wrong_clocks => Op::Skew { of: scheduler(rng), ms: skew(rng) },
-            89..95 if kind.foreign => Op::Push { job, attempts: attempt(rng).unwrap_or(1), due: due(rng) },
-            95..98 if kind.foreign => Op::PushJunk { junk: junk(rng) },
-            98..108 => Op::Work { then: answer(rng) },
-            108..112 => Op::Redrive { job },
+            26..32 => Op::Succeeded { job },
+            32..64 => Op::Drain { by: scheduler(rng) },
+            64..74 if kind.at_once => Op::BothDrain { turns: rng.u32(..) },
+            74..81 => Op::Wait { ms: wait(rng) },
+            81..86 if kind.wrong_clocks => Op::Skew { of: scheduler(rng), ms: skew(rng) },
+            86..92 if kind.foreign => Op::Push { job, attempts: attempt(rng).unwrap_or(1), due: due(rng) },
+            92..95 if kind.foreign => Op::PushJunk { junk: junk(rng) },
+            95..107 => Op::Work { then: answer(rng) },
+            107..112 => Op::Redrive { job },
             112..114 if kind.losses => Op::RedisEmptied,
             114..120 => before[rng.usize(..before.len())].op,
             _ => continue,
@@ -101,12 +120,12 @@ fn scheduler(rng: &mut Rng) -> Scheduler {
 }
 
 fn attempt(rng: &mut Rng) -> Option<u32> {
-    match rng.u32(..64) {
+    match rng.u32(..100) {
         0 => Some(MAX_ATTEMPT),
-        1..24 => Some(1),
-        24..36 => Some(2),
-        36..44 => Some(3),
-        44..48 => Some(rng.u32(4..=6)),
+        1..40 => Some(1),
+        40..55 => Some(2),
+        55..62 => Some(3),
+        62..65 => Some(rng.u32(4..=6)),
         _ => None,
     }
 }
@@ -149,15 +168,19 @@ fn answer(rng: &mut Rng) -> Answer {
     ][rng.usize(..8)]
 }
 
-fn faults(rng: &mut Rng, kind: &Kind, op: Op) -> Vec<Fault> {
-    let Some(calls) = calls_of(op) else { return Vec::new() };
-    let mut faults = Vec::new();
+fn with_faults(rng: &mut Rng, kind: &Kind, op: Op) -> Step {
+    let mut step = step(op);
+    let Some(calls) = calls_of(op) else { return step };
+    if let Some(habit) = kind.habit.filter(|_| calls > 10 && rng.u8(..32) > 0) {
+        step.faults.push(habit);
+        return step;
+    }
     let mut share = kind.faulty;
-    while faults.len() < 3 && rng.u32(..100) < share {
-        faults.push(Fault { at: rng.u32(1..=calls), wrong: wrong(rng, kind) });
+    while step.faults.len() < 3 && rng.u32(..100) < share {
+        step.faults.push(Fault { at: At::Number(rng.u32(1..=calls)), wrong: wrong(rng, kind) });
         share = 25;
     }
-    faults
+    step
 }
 
 /// How many calls of the ports an operation makes, roughly; `None` for one that makes none.
@@ -172,6 +195,23 @@ fn calls_of(op: Op) -> Option<u32> {
         Op::BothDrain { .. } => Some(30),
         Op::Wait { .. } | Op::Skew { .. } | Op::Push { .. } | Op::PushJunk { .. } | Op::RedisEmptied => None,
     }
+}
+
+fn habit(rng: &mut Rng, kind: &Kind) -> Fault {
+    let steps = [
+        Call::Dispatch,
+        Call::Dispatch,
+        Call::HandOver,
+        Call::HandOver,
+        Call::HandOverDone,
+        Call::Acknowledge,
+        Call::GiveBack,
+        Call::ClaimsExhausted,
+        Call::ParkMissing,
+        Call::NoSignal,
+        Call::Send,
+    ];
+    Fault { at: At::Each(steps[rng.usize(..steps.len())]), wrong: wrong(rng, kind) }
 }
 
 fn wrong(rng: &mut Rng, kind: &Kind) -> Wrong {

@@ -280,7 +280,7 @@ impl fmt::Display for Figures {
         write!(
             f,
             "{} lists, {} operations, {} port calls, {} faults, {} deaths, {} times everything lost; {} dispatched, \
-             {} set aside, {} swept, {} claims taken again, {} timed out; {} entries came, {} handed over, \
+             {} set aside ({} as killers), {} swept, {} claims taken again, {} timed out; {} entries came, {} handed over, \
              {} dropped, {} malformed; {} lists not compared",
             self.lists,
             self.operations,
@@ -290,6 +290,7 @@ impl fmt::Display for Figures {
             self.passage.losses,
             self.dispatched,
             self.dead_lettered,
+            self.passage.exhausted,
             self.swept,
             self.recovered,
             self.timed_out,

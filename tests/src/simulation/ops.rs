@@ -196,11 +196,50 @@ pub enum Wrong {
     RedisLost,
 }
 
-/// A fault on the n-th call of a port in an operation, counted from 1.
+/// A call of a port: of the ledger, of the queue, or of the target outside it. Named as its method is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Call {
+    Charge,
+    RecordFailure,
+    RecordSuccess,
+    Dispatch,
+    HandOverDone,
+    ClaimsExhausted,
+    NoSignal,
+    Redrive,
+    AtCap,
+    Outstanding,
+    Push,
+    LookAtNew,
+    TakeNew,
+    ClaimDue,
+    ClaimExpired,
+    HandOver,
+    Acknowledge,
+    GiveBack,
+    ParkMissing,
+    SweepCursor,
+    KeepSweepCursor,
+    Depths,
+    Missing,
+    Send,
+}
+
+/// Which call of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The n-th, counted from 1.
+    Number(u32),
+    /// Each of this method.
+    Each(Call),
+}
+
+/// A fault on a call of a port in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The call.
-    pub at: u32,
+    /// Which call.
+    pub at: At,
     /// What goes wrong.
     pub wrong: Wrong,
 }
@@ -223,7 +262,14 @@ impl Step {
     /// The same, with this fault on the call number `at`.
     #[must_use]
     pub fn fault(mut self, at: u32, wrong: Wrong) -> Self {
-        self.faults.push(Fault { at, wrong });
+        self.faults.push(Fault { at: At::Number(at), wrong });
+        self
+    }
+
+    /// The same, with this fault on each call of this method.
+    #[must_use]
+    pub fn each(mut self, call: Call, wrong: Wrong) -> Self {
+        self.faults.push(Fault { at: At::Each(call), wrong });
         self
     }
 }
@@ -231,7 +277,10 @@ impl Step {
 impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step({:?})", self.op)?;
-        self.faults.iter().try_for_each(|fault| write!(f, ".fault({}, {:?})", fault.at, fault.wrong))
+        self.faults.iter().try_for_each(|fault| match fault.at {
+            At::Number(at) => write!(f, ".fault({at}, {:?})", fault.wrong),
+            At::Each(call) => write!(f, ".each(Call::{call:?}, {:?})", fault.wrong),
+        })
     }
 }
 

@@ -94,6 +94,7 @@ impl std::ops::AddAssign for Figures {
         self.passage.handed_over += other.passage.handed_over;
         self.passage.dropped += other.passage.dropped;
         self.passage.malformed += other.passage.malformed;
+        self.passage.exhausted += other.passage.exhausted;
         self.passage.losses += other.passage.losses;
         self.disturbed += other.disturbed;
     }
@@ -224,7 +225,10 @@ impl<S: Stage> World<'_, S> {
         self.figures.operations += 1;
         self.figures.calls += u64::from(record.calls);
         self.figures.faults += record.faults_met;
-        let standing = self.standing().await?;
+        let standing = match self.seen.last() {
+            Some(last) if record.changed_nothing() => last.standing.clone(),
+            Some(_) | None => self.standing().await?,
+        };
         self.auditor.after(&record, alone, &standing)?;
         self.seen.push(Seen { what, outcome, standing });
         Ok(())
