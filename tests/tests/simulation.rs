@@ -1,6 +1,9 @@
 //! The simulation: some thousands of random lives on the embedded store, some tens on the servers, the lists that once
 //! found a bug, and the proof that it finds what it is there to find.
 
+// How much was played is what a reader of the log wants to know.
+#![allow(clippy::print_stdout)]
+
 use recoup::clock::Deadline;
 use recoup_tests::simulation::flaws::Flaw;
 use recoup_tests::simulation::{
@@ -55,8 +58,7 @@ fn finds(flaw: Flaw) {
         Ok(figures) => panic!("{flaw:?} was not found: {figures}"),
         Err(found) => found,
     };
-    println!("{flaw:?}: seed {}, {}", found.seed, found.violation);
-    println!("{:?}", found.scenario);
+    println!("{flaw:?}: seed {}, {found}", found.seed);
     assert!(found.scenario.steps.len() < SHORT, "{flaw:?} is not short: {found}");
     let straight = ReferenceBench::default().play(&found.scenario);
     assert!(straight.is_ok(), "{flaw:?} is not what the list shows: {straight:?}");

@@ -286,7 +286,6 @@ impl<S: Stage> World<'_, S> {
                 }
             });
         }
-        drop(process);
         self.figures.deaths += u64::from(died);
         (gate.finish(), outcomes.join(", "))
     }
@@ -320,7 +319,6 @@ impl<S: Stage> World<'_, S> {
             Some(Ok(outcome)) => format!("{outcome:?}"),
             Some(Err(error)) => named(&error),
         };
-        drop(process);
         (gate.finish(), outcome)
     }
 
@@ -352,7 +350,6 @@ impl<S: Stage> World<'_, S> {
         let gate = Gate::new(faults, None, self.stage);
         let process = Process::new(&gate, by);
         let drained = self.one_drain(&process, by).await;
-        drop(process);
         let outcome = self.count(drained);
         (gate.finish(), outcome)
     }
@@ -361,7 +358,6 @@ impl<S: Stage> World<'_, S> {
         let gate = Gate::new(faults, Some(turns), self.stage);
         let (a, b) = (Process::new(&gate, Scheduler::A), Process::new(&gate, Scheduler::B));
         let drained = tokio::join!(self.one_drain(&a, Scheduler::A), self.one_drain(&b, Scheduler::B));
-        drop((a, b));
         let outcome = format!("{}, {}", self.count(drained.0), self.count(drained.1));
         (gate.finish(), outcome)
     }
