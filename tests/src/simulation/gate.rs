@@ -308,6 +308,8 @@ impl<'g> Process<'g> {
         call: impl Future<Output = Result<T, E>>,
         applied: impl FnOnce(&T, &mut Vec<Flow>),
     ) -> Result<T, E> {
+        // The drivers' futures are large, and a test's stack is small.
+        let call = Box::pin(call);
         let mut whole = Whole { process: self, is: false };
         let in_order = self.in_order.lock().await;
         self.gate.wait_for_turn(self.who).await;

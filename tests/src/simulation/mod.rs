@@ -31,6 +31,7 @@ pub mod flaws;
 pub mod gate;
 pub mod generate;
 pub mod ops;
+mod props;
 pub mod reference;
 pub mod shrink;
 pub mod stage;
@@ -53,7 +54,7 @@ pub trait Bench {
     /// The first [`Violation`].
     fn play(&mut self, scenario: &Scenario) -> Result<Figures, Violation>;
 
-    /// Its name on the command line.
+    /// Its name, which is what `simulate --store` calls it, but for the flawed one.
     fn name(&self) -> &'static str;
 }
 
@@ -130,10 +131,8 @@ impl Bench for ServerBench {
     fn play(&mut self, scenario: &Scenario) -> Result<Figures, Violation> {
         let expected = on_reference(&self.runtime, scenario)?;
         let stage = self.stage.as_ref().expect("it is there until the bench is dropped");
-        let life = self.runtime.block_on(async {
-            stage.clear().await;
-            play(stage, scenario).await
-        })?;
+        self.runtime.block_on(stage.clear());
+        let life = self.runtime.block_on(Box::pin(play(stage, scenario)))?;
         same(&expected, &life)?;
         Ok(life.figures)
     }
@@ -150,6 +149,9 @@ impl Drop for ServerBench {
         }
     }
 }
+
+/// The name of a bench that only tests have.
+const FLAWED: &str = "flawed";
 
 /// The reference with a flaw.
 #[derive(Debug)]
@@ -171,7 +173,7 @@ impl Bench for FlawedBench {
     }
 
     fn name(&self) -> &'static str {
-        "flawed"
+        FLAWED
     }
 }
 
@@ -195,7 +197,7 @@ fn same(expected: &Life, life: &Life) -> Result<(), Violation> {
 /// A list that broke a claim.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The store's name on the command line.
+    /// The name of the bench.
     pub store: &'static str,
     /// The seed.
     pub seed: u64,
@@ -212,6 +214,9 @@ impl fmt::Display for Found {
         let Self { store, seed, ops, violation, scenario } = self;
         writeln!(f, "{violation}\n")?;
         writeln!(f, "The shortest list that shows it:\n\n{scenario:?}\n")?;
+        if *store == FLAWED {
+            return write!(f, "Seed {seed}, {ops} operations.");
+        }
         write!(
             f,
             "Play it again: cargo run -p recoup-tests --bin simulate -- --store {store} --seed {seed} --ops {ops}"

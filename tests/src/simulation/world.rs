@@ -14,16 +14,17 @@ use recoup::event::CompletionEvent;
 use recoup::handlers::drain::{DrainCounts, DrainError, DrainSettings, drain};
 use recoup::handlers::failed::{job_failed, push_retry};
 use recoup::handlers::succeeded::job_succeeded;
-use recoup::job::{AccountId, Cost, EventId, JobId};
+use recoup::job::{AccountId, Cost, EventId};
 use recoup::ledger::{Ledger, LedgerError, LedgerReader};
-use recoup::queue::DispatchMessage;
 use recoup::transition::{Charge, RedriveOutcome};
-use serde_json::Value;
 
 use super::audit::{Auditor, End, Passage, Standing, Violation};
 use super::faulty::{FaultyDispatch, Workshop};
 use super::gate::{Emptier, Flow, Gate, Process, Record};
-use super::ops::{Answer, Due, Fault, InTheEnd, Junk, Op, Scenario, Scheduler, Setup, Step, Workplace};
+use super::ops::{Answer, Fault, InTheEnd, Op, Scenario, Scheduler, Setup, Step, Workplace};
+use super::props::{
+    Event, about, account, accounts, answers, cost, foreign, job_id, junk_bytes, later, read_message,
+};
 use super::stage::Stage;
 
 /// Ten o'clock, in ms: when every list begins.
@@ -132,24 +133,6 @@ pub async fn play<S: Stage>(stage: &S, scenario: &Scenario) -> Result<Life, Viol
     world.figures.passage = world.auditor.passage;
     world.figures.disturbed = u64::from(!world.auditor.is_certain());
     Ok(Life { seen: world.seen, figures: world.figures })
-}
-
-/// What an event source delivers until it is taken.
-#[derive(Clone, Debug)]
-enum Event {
-    Charge { job: u8, cost: i64 },
-    Failed(CompletionEvent),
-    Succeeded(CompletionEvent),
-}
-
-impl Event {
-    fn describe(&self) -> String {
-        match self {
-            Self::Charge { job, .. } => format!("the charge of {}", job_id(*job)),
-            Self::Failed(event) => format!("the failure of {}", event.job_id),
-            Self::Succeeded(event) => format!("the success of {}", event.job_id),
-        }
-    }
 }
 
 /// A clock that stands for as long as an operation takes.
@@ -338,7 +321,7 @@ impl<S: Stage> World<'_, S> {
                 flows.push(Flow::WorkerTook);
                 read_message(&raw)
             }),
-            Workplace::Outside => self.workshop.take().map(worker_view),
+            Workplace::Outside => self.workshop.take().map(|message| (message.job_id, message.attempt)),
         };
         let Some((job_id, attempt)) = message else { return (Record::default(), "no work".to_owned()) };
         let (mut record, outcome) = self.deliver(answers(job_id, attempt, then), faults).await;
@@ -497,87 +480,6 @@ impl<S: Stage> World<'_, S> {
 impl<S: Stage> Emptier for S {
     fn lose(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.empty())
-    }
-}
-
-fn later(at: Timestamp, ms: i64) -> Timestamp {
-    Timestamp::from_millis(at.as_millis() + ms)
-}
-
-fn job_id(job: u8) -> JobId {
-    JobId::new(format!("j{job}")).unwrap()
-}
-
-fn account(job: u8) -> AccountId {
-    AccountId::new(format!("a{}", job % 2)).unwrap()
-}
-
-fn accounts() -> [AccountId; 2] {
-    [account(0), account(1)]
-}
-
-/// Different for each job, so that no two can stand in for each other.
-fn cost(job: u8) -> i64 {
-    10_i64.pow(1 + u32::from(job % 8))
-}
-
-fn about(job_id: JobId) -> CompletionEvent {
-    CompletionEvent {
-        job_id,
-        attempt: None,
-        reason: Some("worker timeout".to_owned()),
-        retryable: true,
-        event_id: None,
-        occurred_at: None,
-        account_id: None,
-    }
-}
-
-fn answers(job_id: JobId, attempt: u32, then: Answer) -> Vec<Event> {
-    let failed = |retryable| {
-        Event::Failed(CompletionEvent { attempt: Some(attempt), retryable, ..about(job_id.clone()) })
-    };
-    let succeeded = || Event::Succeeded(CompletionEvent { attempt: Some(attempt), ..about(job_id.clone()) });
-    match then {
-        Answer::Succeeds => vec![succeeded()],
-        Answer::Fails => vec![failed(true)],
-        Answer::FailsForGood => vec![failed(false)],
-        Answer::DiesSilently => Vec::new(),
-        Answer::SucceedsTwice => vec![succeeded(), succeeded()],
-        Answer::FailsThenSucceeds => vec![failed(true), succeeded()],
-        Answer::SucceedsThenFails => vec![succeeded(), failed(true)],
-    }
-}
-
-fn worker_view(message: DispatchMessage) -> (JobId, u32) {
-    (message.job_id, message.attempt)
-}
-
-fn read_message(raw: &[u8]) -> (JobId, u32) {
-    let message: Value = serde_json::from_slice(raw).expect("a worker is given JSON");
-    let attempt = message["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok());
-    let job_id = message["job_id"].as_str().and_then(|id| JobId::new(id).ok());
-    (job_id.expect("a worker is given a job"), attempt.expect("a worker is given an attempt"))
-}
-
-fn foreign(job: u8, attempts: u32, due: Due, now: Timestamp) -> Vec<u8> {
-    let due = match due {
-        Due::In(ms) => later(now, ms).as_millis().to_string(),
-        Due::Written(ms) => format!("\"{}\"", later(now, ms)),
-        Due::FarOff => "96396480000000".to_owned(),
-    };
-    format!(r#"{{"not_before":{due},"by":"another","job_id":"j{job}","attempts":{attempts}}}"#).into_bytes()
-}
-
-fn junk_bytes(junk: Junk, now: Timestamp) -> Vec<u8> {
-    match junk {
-        Junk::Empty => Vec::new(),
-        Junk::NotJson => b"{not json".to_vec(),
-        Junk::Null => b"null".to_vec(),
-        Junk::NotUtf8 => b"\xff\xfe\x00".to_vec(),
-        Junk::Large => vec![b'x'; 5_000],
-        Junk::NoAttempts => foreign(0, 0, Due::In(0), now),
-        Junk::Seconds => br#"{"job_id":"j0","attempts":1,"not_before":1768471200}"#.to_vec(),
     }
 }
 
