@@ -5,7 +5,7 @@
 use super::ops::{Answer, Due, Fault, InTheEnd, Op, Scenario, Scheduler, Setup, Step, Workplace, Wrong};
 
 /// Candidates that are played at most: some seconds.
-const MAX_TRIES: usize = 4_000;
+const MAX_TRIES: usize = 2_000;
 
 /// The shortest list found that still `fails`.
 pub fn shrink(scenario: Scenario, mut fails: impl FnMut(&Scenario) -> bool) -> Scenario {
