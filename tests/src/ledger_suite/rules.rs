@@ -272,29 +272,42 @@ pub async fn a_job_that_was_set_aside_stays_so_however_it_fails<L: Store>(ledger
     }
 }
 
-/// However five signals are ordered, the job keeps its invariants at every step; in the end delivered work is paid
-/// and undelivered work is not.
-pub async fn every_order_of_signals_ends_in_the_right_balance<L: Store>(ledger: L) {
-    let first = || Command::Fail(failure_of(1));
-    let second = || Command::Fail(failure_of(2));
-    let unknown = || Command::Fail(failure_with(Some("event")));
-    let verdict = || Command::Fail(for_good(failure_of(1)));
-    let dispatch = || Command::Dispatch { attempts: 1, ran_out: false };
-    let sets = [
-        ([first(), second(), unknown(), Command::Succeed, dispatch()], -3),
-        ([first(), verdict(), unknown(), dispatch(), second()], 0),
-        ([unknown(), unknown(), verdict(), Command::Succeed, Command::Redrive { allowance: 1 }], -3),
-    ];
-    for (set, (signals, balance)) in sets.iter().enumerate() {
-        for (n, order) in orders_of_five().iter().enumerate() {
-            let id = job_id(&format!("{set}-{n}"));
-            Command::Charge { cost: 3, max_attempts: 3 }.run(&ledger, &id, at(0)).await;
-            for (step, signal) in order.iter().zip(1..) {
-                signals[*step].run(&ledger, &id, at(signal)).await;
-            }
-            let job = stored(&ledger, &id).await;
-            assert_eq!(job.net, *balance, "{:?}", order.map(|step| &signals[step]));
+/// However five signals with a success among them are ordered, the job keeps its invariants and is paid in the end.
+pub async fn every_order_with_a_success_ends_paid<L: Store>(ledger: L) {
+    let signals = [first(), second(), unknown(), Command::Succeed, dispatch()];
+    every_order_ends_at(&ledger, &signals, -3).await;
+}
+
+/// However five signals without a success are ordered, the job keeps its invariants and is not paid in the end.
+pub async fn every_order_without_a_success_ends_unpaid<L: Store>(ledger: L) {
+    let signals = [first(), Command::Fail(for_good(failure_of(1))), unknown(), dispatch(), second()];
+    every_order_ends_at(&ledger, &signals, 0).await;
+}
+
+fn first() -> Command {
+    Command::Fail(failure_of(1))
+}
+
+fn second() -> Command {
+    Command::Fail(failure_of(2))
+}
+
+fn unknown() -> Command {
+    Command::Fail(failure_with(Some("event")))
+}
+
+fn dispatch() -> Command {
+    Command::Dispatch { attempts: 1, ran_out: false }
+}
+
+async fn every_order_ends_at<L: Store>(ledger: &L, signals: &[Command; 5], net: i64) {
+    for (n, order) in orders_of_five().iter().enumerate() {
+        let id = job_id(&n.to_string());
+        Command::Charge { cost: 3, max_attempts: 3 }.run(ledger, &id, at(0)).await;
+        for (step, seconds) in order.iter().zip(1..) {
+            signals[*step].run(ledger, &id, at(seconds)).await;
         }
+        assert_eq!(stored(ledger, &id).await.net, net, "{:?}", order.map(|step| &signals[step]));
     }
 }
 
