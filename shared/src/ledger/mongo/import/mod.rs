@@ -269,8 +269,8 @@ impl Run<'_> {
             let full = page.len() == PAGE;
             after = page.last().and_then(|document| document.get("_id").cloned());
             self.seen += page.len() as u64;
-            self.page(page).await?;
-            if self.seen > 0 {
+            if !page.is_empty() {
+                self.page(page).await?;
                 (self.listen)(Note::Progress(self.seen));
             }
             if !full {

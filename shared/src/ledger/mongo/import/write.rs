@@ -133,16 +133,9 @@ impl MongoLedger {
         new.extend(others.map(|(name, value)| (name.clone(), value.clone())));
         let key = doc! { "_id": { "$eq": old_id.clone() } };
 
-        let before = self.database.collection::<Document>(BEFORE);
-        let copied = before.find_one(key.clone()).await.map_err(|e| from_driver(&e))?;
-        if copied.as_ref() != Some(old) {
-            let theirs = self.jobs.find_one(doc! { "_id": new.get("_id").cloned() });
-            let theirs = theirs.await.map_err(|e| from_driver(&e))?;
-            if theirs.is_some() && copied.is_some() {
-                let what = "an earlier program changed it after it was imported; both stand in `jobs`";
-                return Ok(Written::Refused(what.to_owned()));
-            }
-            before.replace_one(key.clone(), old).upsert(true).await.map_err(|e| from_driver(&e))?;
+        if !self.keep_copy(&key, old, new.get("_id").cloned()).await? {
+            let what = "an earlier program changed it after it was imported; both stand in `jobs`";
+            return Ok(Written::Refused(what.to_owned()));
         }
         match self.jobs.insert_one(&new).await {
             Ok(_) => {}
@@ -158,6 +151,29 @@ impl MongoLedger {
         as_read.insert("schema", doc! { "$exists": false });
         self.jobs.delete_one(as_read).await.map_err(|e| from_driver(&e))?;
         Ok(Written::Done)
+    }
+
+    /// Keeps `old` in [`BEFORE`]. False: another state of it was imported before, as job `job_id`.
+    async fn keep_copy(
+        &self,
+        key: &Document,
+        old: &Document,
+        job_id: Option<Bson>,
+    ) -> Result<bool, LedgerError> {
+        let before = self.database.collection::<Document>(BEFORE);
+        match before.insert_one(old).await {
+            Ok(_) => return Ok(true),
+            Err(error) if is_duplicate_key(&error) => {}
+            Err(error) => return Err(from_driver(&error)),
+        }
+        if before.find_one(key.clone()).await.map_err(|e| from_driver(&e))?.as_ref() == Some(old) {
+            return Ok(true);
+        }
+        if self.jobs.find_one(doc! { "_id": job_id }).await.map_err(|e| from_driver(&e))?.is_some() {
+            return Ok(false);
+        }
+        // The run that copied it died before the import; it was changed since.
+        before.replace_one(key.clone(), old).await.map_err(|e| from_driver(&e)).map(|_| true)
     }
 }
 
