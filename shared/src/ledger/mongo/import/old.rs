@@ -129,9 +129,9 @@ fn whole(found: &Bson) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let narrow = found.as_i32().map(i64::from);
     let double = found.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < EXACT).map(|n| n as i64);
-    let decimal = || match found {
-        Bson::Decimal128(decimal) => decimal.to_string().parse().ok(),
-        _ => None,
+    let decimal = || {
+        let Bson::Decimal128(decimal) = found else { return None };
+        decimal.to_string().parse().ok()
     };
     found.as_i64().or(narrow).or(double).or_else(decimal)
 }
