@@ -36,8 +36,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Create or update collections, validator, indexes and view; safe to run again and on a live database
-    Init,
+    /// Create or update collections, validator, indexes and view, and import what an earlier layout left; safe to
+    /// run again and on a live database
+    Init(InitArgs),
     /// Charge a job up front
     Charge(ChargeArgs),
     /// Report that an attempt of a job failed
@@ -62,6 +63,16 @@ pub(crate) enum Command {
     Audit,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InitArgs {
+    /// Write nothing; say what would be imported, and what contradicts itself
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Import jobs that contradict themselves too, by the rules of docs/UPGRADING.md, and say what was done to each
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) repair: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-use crate::commands::{Desk, audit, dead_letters, events, reads};
+use crate::commands::{Desk, audit, dead_letters, events, init, reads};
 use crate::output::Output;
 use crate::servers::ServerStore;
 use crate::stop::{Stop, visible};
@@ -123,7 +123,7 @@ fn start(args: Args) -> Result<(), Stop> {
 /// Commands that begin something. To any other one, a file that is not there is a mistake.
 fn may_create(command: &Command) -> bool {
     match command {
-        Command::Init | Command::Charge(_) | Command::Replay(_) => true,
+        Command::Init(_) | Command::Charge(_) | Command::Replay(_) => true,
         Command::Failed(_)
         | Command::Succeeded(_)
         | Command::Drain
@@ -145,7 +145,7 @@ async fn run<S: Store>(
 ) -> Result<(), Stop> {
     let desk = Desk { store, settings, clock: SystemClock, out };
     match command {
-        Command::Init => events::init(desk).await,
+        Command::Init(args) => init::run(desk, &args).await,
         Command::Charge(args) => events::charge(desk, args).await,
         Command::Failed(args) => events::failed(desk, args).await,
         Command::Succeeded(args) => events::succeeded(desk, args).await,

@@ -1,13 +1,13 @@
 //! The servers: jobs and ledger in MongoDB, the retry queue in Redis.
 
 use recoup::aws;
-use recoup::clock::{Clock, Deadline};
+use recoup::clock::{Clock, Deadline, Timestamp};
 use recoup::config::{Address, ConfigError, DispatchTarget, Secret, Server, Settings};
 use recoup::dispatch;
 use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
 use recoup::job::Job;
 use recoup::ledger::LedgerReader;
-use recoup::ledger::mongo::MongoLedger;
+use recoup::ledger::mongo::{MongoLedger, Note, Upgrade, Upgraded};
 use recoup::queue::redis::RedisQueue;
 
 use crate::stop::Stop;
@@ -76,6 +76,15 @@ impl Store for ServerStore {
 
     async fn init(&self) -> Result<(), Stop> {
         Ok(self.ledger.init().await?)
+    }
+
+    async fn upgrade(
+        &self,
+        upgrade: Upgrade,
+        now: Timestamp,
+        listen: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Option<Upgraded>, Stop> {
+        Ok(Some(self.ledger.upgrade(upgrade, now, listen).await?))
     }
 
     async fn ensure_layout(&self) -> Result<(), Stop> {

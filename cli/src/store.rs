@@ -8,12 +8,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use recoup::clock::{Clock, Deadline, roll};
+use recoup::clock::{Clock, Deadline, Timestamp, roll};
 use recoup::config::{Address, Settings};
 use recoup::dispatch::{NoOutside, Target};
 use recoup::embedded::Embedded;
 use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
 use recoup::job::Job;
+use recoup::ledger::mongo::{Mode, Note, Upgrade, Upgraded};
 use recoup::ledger::sqlite::SqliteLedger;
 use recoup::ledger::{Ledger, LedgerReader};
 use recoup::queue::RetryQueue;
@@ -40,6 +41,14 @@ pub(crate) trait Store: Sync {
 
     /// Creates or updates the layout.
     async fn init(&self) -> Result<(), Stop>;
+
+    /// The same, and imports what an earlier layout left. `None`: this store has had no earlier one.
+    async fn upgrade(
+        &self,
+        upgrade: Upgrade,
+        now: Timestamp,
+        listen: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Option<Upgraded>, Stop>;
 
     /// Creates the layout where there is none at all, so that no write brings a collection into being without its
     /// validator.
@@ -184,6 +193,22 @@ impl Store for FileStore {
     /// Opening the file laid it out.
     async fn init(&self) -> Result<(), Stop> {
         Ok(())
+    }
+
+    async fn upgrade(
+        &self,
+        upgrade: Upgrade,
+        _now: Timestamp,
+        _listen: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Option<Upgraded>, Stop> {
+        match upgrade.mode {
+            Mode::Import => self.init().await.map(|()| None),
+            Mode::DryRun | Mode::Repair => Err(Stop::Usage(format!(
+                "--dry-run and --repair are for databases that an earlier layout left, and {} has had none; set \
+                 MONGODB_URI and REDIS_URL, or leave the option out",
+                self.name()
+            ))),
+        }
     }
 
     async fn ensure_layout(&self) -> Result<(), Stop> {

@@ -30,6 +30,9 @@ pub(crate) fn tell(
     if job.replayed {
         facts.row(["origin", "put here by `recoup replay`; not today's work"]);
     }
+    if job.imported {
+        facts.row(["origin", "taken over from an earlier layout"]);
+    }
     out.table(&facts)?;
     out.line("")?;
     out.heading("What happened")?;

@@ -140,6 +140,7 @@ impl JobState {
             created_at: at(self.created_at),
             updated_at: at(self.updated_at),
             replayed: false,
+            imported: false,
         }
     }
 

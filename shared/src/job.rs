@@ -316,6 +316,9 @@ pub struct Job {
     pub updated_at: Timestamp,
     /// Whether a replay made it: somebody's past, not today's work.
     pub replayed: bool,
+    /// Whether it was taken over from an earlier layout. That layout did not record deliveries, so silence during
+    /// the first attempt says nothing about it.
+    pub imported: bool,
 }
 
 impl Job {

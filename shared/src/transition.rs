@@ -187,6 +187,7 @@ pub fn charged(charge: &Charge, now: Timestamp) -> Job {
         created_at: now,
         updated_at: now,
         replayed: charge.replayed,
+        imported: false,
     }
 }
 
@@ -346,7 +347,8 @@ pub fn claims_exhausted(
 pub const NO_SIGNAL: &str = "no_signal";
 
 /// Attempt `k` gave no signal for `timeout`: since the charge, for the first, else since its recorded hand-over. A
-/// hand-over that was not recorded is the sweep's to finish; it is not silence.
+/// hand-over that was not recorded is the sweep's to finish; it is not silence. Nor is that of the first attempt of a
+/// job from an earlier layout, which noted failures and no deliveries: the job may have been delivered long ago.
 pub fn no_signal(
     job: &Job,
     k: u32,
@@ -354,7 +356,8 @@ pub fn no_signal(
     delays: &Delays,
     now: Timestamp,
 ) -> Step<SilenceOutcome> {
-    let since = if job.attempts == 0 { Some(job.created_at) } else { job.dispatched_at };
+    let charged_at = (!job.imported).then_some(job.created_at);
+    let since = if job.attempts == 0 { charged_at } else { job.dispatched_at };
     let silent = job.phase == Phase::Running
         && k.checked_sub(1) == Some(job.attempts)
         && since.is_some_and(|since| since <= now.minus(timeout));

@@ -11,28 +11,12 @@ use recoup::handlers::{Answer, Outcome};
 use recoup::job::{Phase, cut_reason};
 use recoup::ledger::Ledger;
 use recoup::transition::Charge;
-use serde::Serialize;
 
 use super::Desk;
 use crate::args::{ChargeArgs, EventArgs, FailedArgs, SucceededArgs};
 use crate::output::{Grid, Output, count_of, grouped};
 use crate::stop::{Stop, visible};
 use crate::store::{Store, drain_settings};
-
-#[derive(Serialize)]
-struct Initialised<'a> {
-    initialised: bool,
-    store: &'a str,
-}
-
-/// `recoup init`.
-pub(crate) async fn init<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
-    desk.store.init().await?;
-    if desk.out.is_json() {
-        return desk.out.document(&Initialised { initialised: true, store: S::KIND });
-    }
-    desk.out.line(format!("{} is ready; no job was changed.", desk.store.name()))
-}
 
 /// `recoup charge`.
 pub(crate) async fn charge<S: Store>(desk: Desk<'_, S>, args: ChargeArgs) -> Result<(), Stop> {

@@ -9,6 +9,7 @@ use crate::store::Store;
 pub(crate) mod audit;
 pub(crate) mod dead_letters;
 pub(crate) mod events;
+pub(crate) mod init;
 pub(crate) mod reads;
 
 /// What a command works with.

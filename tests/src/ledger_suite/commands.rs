@@ -122,7 +122,16 @@ impl Command {
         }
     }
 
-    async fn try_run<L: Store>(&self, ledger: &L, id: &JobId, now: Timestamp) -> Result<Answer, LedgerError> {
+    /// The same, with errors.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn try_run<L: Store>(
+        &self,
+        ledger: &L,
+        id: &JobId,
+        now: Timestamp,
+    ) -> Result<Answer, LedgerError> {
         fn some<O: std::fmt::Debug>(applied: Applied<O>) -> Answer {
             Answer::named(applied.outcome, Some(applied.job))
         }

@@ -9,5 +9,6 @@ mod dead_letters;
 mod harness;
 mod reads;
 mod servers;
+mod upgrade;
 mod usage;
 mod writes;

@@ -21,7 +21,13 @@ async fn list_length(key: &str) -> i64 {
 #[tokio::test]
 async fn a_job_goes_its_way_on_the_servers() {
     let recoup = Recoup::on_servers().with("RETRY_BASE_DELAY", "1ms").with("RETRY_MAX_DELAY", "1ms");
-    assert_eq!(recoup.json(&["init"]), json!({"initialised": true, "store": "servers"}));
+    assert_eq!(
+        recoup.json(&["init"]),
+        json!({
+            "initialised": true, "store": "servers", "dry_run": false, "imported": 0, "already": 0, "repaired": 0,
+            "contradictions": 0,
+        })
+    );
     assert_eq!(recoup.charge("j1", "a1", 40)["outcome"], "charged");
     assert_eq!(recoup.json(&["failed", "j1", "--attempt", "1"])["outcome"], "refunded");
     assert_eq!(recoup.json(&["drain"])["dispatched"], 1);

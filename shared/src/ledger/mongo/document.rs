@@ -40,8 +40,8 @@ pub(super) fn counter(value: u32) -> Bson {
     i32::try_from(value).map_or(Bson::Int64(i64::from(value)), Bson::Int32)
 }
 
-/// The document of a job that was just charged.
-pub(super) fn write_charged(job: &Job) -> Document {
+/// The document of a job that was just charged, or imported: it has no events and no errors to remember.
+pub(super) fn write_job(job: &Job) -> Document {
     let entries: Vec<Bson> = job
         .entries
         .iter()
@@ -65,6 +65,14 @@ pub(super) fn write_charged(job: &Job) -> Document {
         "created_at": date(job.created_at),
         "updated_at": date(job.updated_at),
     };
+    let times = [
+        ("refunded_at", job.refunded_at),
+        ("reclaimed_at", job.reclaimed_at),
+        ("delivered_at", job.delivered_at),
+        ("not_before", job.not_before),
+        ("dispatched_at", job.dispatched_at),
+    ];
+    document.extend(times.into_iter().filter_map(|(name, at)| Some((name.to_owned(), date(at?)))));
     if job.replayed {
         document.insert("replayed", true);
     }
@@ -87,6 +95,9 @@ pub(super) fn id_text(document: &Document) -> String {
 }
 
 fn job(document: &Document) -> Result<Job, String> {
+    if !document.contains_key("schema") {
+        return Err("it stands in an earlier layout, without a schema; `recoup init` imports it".to_owned());
+    }
     let schema = integer(document, "schema")?;
     if schema != i64::from(SCHEMA) {
         return Err(format!("schema is {schema}, but this program reads {SCHEMA}"));
@@ -114,6 +125,7 @@ fn job(document: &Document) -> Result<Job, String> {
         created_at: time(document, "created_at")?,
         updated_at: time(document, "updated_at")?,
         replayed: if document.contains_key("replayed") { flag(document, "replayed")? } else { false },
+        imported: document.contains_key("imported"),
     })
 }
 

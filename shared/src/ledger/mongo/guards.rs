@@ -203,14 +203,17 @@ pub(super) fn exhausted_effect(now: Timestamp) -> Vec<Document> {
 }
 
 /// Index `_id`. Matches while attempt k runs and started at `until` or earlier: with the charge, for the first, else
-/// with its recorded hand-over.
+/// with its recorded hand-over. The first attempt of a job from an earlier layout is never silent.
 pub(super) fn silence_guard(job_id: &JobId, k: u32, until: Timestamp) -> Document {
     let since = if k == 1 { "created_at" } else { "dispatched_at" };
-    let silent = doc! {
+    let mut silent = doc! {
         "phase": Phase::Running.as_str(),
         "attempts": counter(k.saturating_sub(1)),
         since: { "$lte": date(until) },
     };
+    if k == 1 {
+        silent.insert("imported", doc! { "$exists": false });
+    }
     and(the_job(job_id, None), silent)
 }
 

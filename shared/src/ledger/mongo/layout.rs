@@ -1,7 +1,7 @@
 //! What the database itself enforces and finds quickly: collection, validator, indexes, view.
 //!
 //! [`MongoLedger::init`] makes what is missing and brings up to date what differs, on an empty database and on a live
-//! one alike. The validator keeps every writer to invariants 1, 2, 3 and 6. It sees the new document only; that
+//! one alike; [`MongoLedger::upgrade`] does so too, makes room for the view and imports what an earlier layout left. The validator keeps every writer to invariants 1, 2, 3 and 6. It sees the new document only; that
 //! entries never change and attempts never go down rests on the guards, and on the rights of the database user.
 
 use futures_util::TryStreamExt;
@@ -13,14 +13,21 @@ use mongodb::results::{CollectionSpecification, CollectionType};
 use super::document::SCHEMA;
 use super::errors::{STORE, command_code, from_driver};
 use super::reader::sum_of_entries;
-use super::{JOBS, MongoLedger, bounded};
+use super::{JOBS, MongoLedger, Note, bounded};
 use crate::job::{EntryType, MAX_ATTEMPT, MAX_COST, Phase};
 use crate::ledger::LedgerError;
 
 /// The view with one document an entry.
 const LEDGER: &str = "ledger";
+/// What an old collection of rows is renamed to where the view belongs; a second one gets `_2` behind it, and so on.
+const LEDGER_BEFORE: &str = "ledger_before_recoup";
+/// How often room is made for the view: once for the old rows, and for those that an earlier program, which was not
+/// stopped, writes meanwhile.
+const MAX_SET_ASIDE: u32 = 16;
 /// The collection is there already.
 const NAMESPACE_EXISTS: i32 = 48;
+/// The collection is not there, or no longer.
+const NAMESPACE_NOT_FOUND: i32 = 26;
 
 impl MongoLedger {
     /// Creates or updates collection, validator, indexes and view. Safe to run again, by several at once, and on a
@@ -42,6 +49,89 @@ impl MongoLedger {
     /// As for any read.
     pub async fn is_initialised(&self) -> Result<bool, LedgerError> {
         bounded(async { Ok(self.specification(JOBS).await?.is_some()) }).await
+    }
+
+    /// The same, and room for the view where an old collection of rows has its name.
+    pub(super) async fn lay_out(&self, listen: &mut (dyn FnMut(Note) + Send)) -> Result<(), LedgerError> {
+        self.ensure_collection().await?;
+        listen(Note::Validator);
+        for _ in 0..MAX_SET_ASIDE {
+            if let Some((from, to)) = self.old_ledger_in_the_way().await?
+                && self.rename(&from, &to).await?
+            {
+                listen(Note::SetAside { from, to });
+            }
+            let made = match self.ensure_view().await {
+                Ok(()) => self.view_is_right().await,
+                Err(error) => Err(error),
+            };
+            match made {
+                Ok(Some(true)) => {
+                    listen(Note::View);
+                    self.jobs.create_indexes(indexes()).await.map_err(|e| from_driver(&e))?;
+                    listen(Note::Indexes);
+                    return Ok(());
+                }
+                Ok(Some(false) | None) => {}
+                // Unless a row was written meanwhile, which made the collection anew.
+                Err(error) => {
+                    if self.old_ledger_in_the_way().await?.is_none() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        let what = format!("an earlier program keeps writing to {LEDGER}; stop it and run this again");
+        Err(LedgerError::Refused { store: STORE, what })
+    }
+
+    /// The collection that stands where the view belongs, if one does, and the free name for it.
+    pub(super) async fn old_ledger_in_the_way(&self) -> Result<Option<(String, String)>, LedgerError> {
+        let found = bounded(self.specification(LEDGER)).await?;
+        if found.is_none_or(|found| matches!(found.collection_type, CollectionType::View)) {
+            return Ok(None);
+        }
+        let taken = bounded(self.collection_names()).await?;
+        let numbered = (2..).map(|number: u32| format!("{LEDGER_BEFORE}_{number}"));
+        let mut names = std::iter::once(LEDGER_BEFORE.to_owned()).chain(numbered);
+        let free = names.find(|name| !taken.contains(name)).expect("the database has few collections");
+        Ok(Some((LEDGER.to_owned(), free)))
+    }
+
+    /// The collections of old rows: those set aside, and the one that still stands in the way.
+    pub(super) async fn old_ledgers(&self) -> Result<Vec<String>, LedgerError> {
+        let in_the_way = self.old_ledger_in_the_way().await?.map(|(from, _)| from);
+        let mut names = bounded(self.collection_names()).await?;
+        names.retain(|name| {
+            name.strip_prefix(LEDGER_BEFORE).is_some_and(|rest| {
+                rest.is_empty() || rest.strip_prefix('_').is_some_and(|number| number.parse::<u32>().is_ok())
+            })
+        });
+        names.sort();
+        names.extend(in_the_way);
+        Ok(names)
+    }
+
+    async fn collection_names(&self) -> Result<Vec<String>, LedgerError> {
+        self.database.list_collection_names().await.map_err(|e| from_driver(&e))
+    }
+
+    /// Renames a collection, in one step that drops nothing. False: another run did so first, or took the name.
+    async fn rename(&self, from: &str, to: &str) -> Result<bool, LedgerError> {
+        let name = |collection: &str| format!("{}.{collection}", self.database.name());
+        let command = doc! {
+            "renameCollection": name(from),
+            "to": name(to),
+            "dropTarget": false,
+            "writeConcern": { "w": "majority" },
+        };
+        match self.database.client().database("admin").run_command(command).await {
+            Ok(_) => Ok(true),
+            Err(error) => match command_code(&error) {
+                Some(NAMESPACE_EXISTS | NAMESPACE_NOT_FOUND) => Ok(false),
+                Some(_) | None => Err(from_driver(&error)),
+            },
+        }
     }
 
     async fn specification(&self, name: &str) -> Result<Option<CollectionSpecification>, LedgerError> {
@@ -98,7 +188,7 @@ impl MongoLedger {
     async fn view_is_right(&self) -> Result<Option<bool>, LedgerError> {
         let Some(found) = self.specification(LEDGER).await? else { return Ok(None) };
         if !matches!(found.collection_type, CollectionType::View) {
-            let what = format!("{LEDGER} is a collection, but must be a view; rename or drop it");
+            let what = format!("{LEDGER} is a collection, but must be a view; `recoup init` renames it");
             return Err(LedgerError::Refused { store: STORE, what });
         }
         let options = found.options;
@@ -146,10 +236,10 @@ fn indexes() -> [IndexModel; 5] {
             doc! { "dispatched_at": 1, "updated_at": 1, "_id": 1 },
             Some(doc! { "phase": running, "attempts": { "$gt": 0 } }),
         ),
-        // The sweep: first attempts without any signal.
+        // The sweep: first attempts without any signal (imported.at unset, by created_at).
         index(
             "first_attempts_under_way",
-            doc! { "created_at": 1, "_id": 1 },
+            doc! { "imported.at": 1, "created_at": 1, "_id": 1 },
             Some(doc! { "phase": running, "attempts": 0 }),
         ),
         // The listing of dead letters, in pages by id.
@@ -224,6 +314,9 @@ fn schema() -> Document {
             },
             "net": amount,
             "replayed": { "bsonType": "bool" },
+            "imported": {
+                "bsonType": "object", "required": ["at"], "properties": { "at": { "bsonType": "date" } },
+            },
             "created_at": { "bsonType": "date" },
             "updated_at": { "bsonType": "date" },
         },

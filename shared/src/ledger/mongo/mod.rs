@@ -2,7 +2,7 @@
 //!
 //! A flag and its row change in one single-document write, so no crash can fall between them and no transaction is
 //! needed. [`guards`] holds the writes, [`document`] the layout of a job, [`layout`] what the database itself
-//! enforces, [`reader`] what people ask.
+//! enforces, [`reader`] what people ask, [`import`] takes over what an earlier layout left.
 //!
 //! Cost: a write whose guard holds is one round trip, acknowledged by the journals of a majority. One whose guard
 //! refuses is two, since a read then explains; it reads what a majority holds, so that `duplicate` is never answered
@@ -41,10 +41,12 @@ mod connect;
 mod document;
 mod errors;
 mod guards;
+mod import;
 mod layout;
 mod reader;
 
 pub use connect::OpenError;
+pub use import::{Mode, Note, Repair, Upgrade, Upgraded};
 
 /// The collection of job documents.
 const JOBS: &str = "jobs";
@@ -178,7 +180,7 @@ fn known<T>(found: Option<T>, job_id: &JobId) -> Result<T, LedgerError> {
 impl Ledger for MongoLedger {
     async fn charge(&self, charge: &Charge, now: Timestamp) -> Result<Applied<ChargeOutcome>, LedgerError> {
         let job = transition::charged(charge, now);
-        let document = document::write_charged(&job);
+        let document = document::write_job(&job);
         bounded(async {
             let mut pauses = Pauses::default();
             loop {
@@ -323,7 +325,9 @@ impl Ledger for MongoLedger {
             return Ok(HashSet::new());
         }
         let ids: Vec<&str> = retries.iter().map(|(job_id, _)| job_id.as_str()).collect();
-        let filter = doc! { "_id": { "$in": ids }, "phase": Phase::RetryWaiting.as_str() };
+        let filter = doc! {
+            "_id": { "$in": ids }, "schema": document::SCHEMA, "phase": Phase::RetryWaiting.as_str(),
+        };
         let fields = doc! { "attempts": 1, "max_attempts": 1 };
         let found: Vec<Document> = bounded(async {
             let cursor = self.jobs.find(filter).projection(fields).await.map_err(|e| from_driver(&e))?;
@@ -371,7 +375,8 @@ struct Page {
     by: &'static str,
 }
 
-/// The page of jobs of this kind after a place in their index; the indexes are [`layout`]'s.
+/// The page of jobs of this kind after a place in their index; the indexes are [`layout`]'s. Documents of an earlier
+/// layout are passed over: they can be neither read nor written before they are imported.
 ///
 /// A job that runs with `dispatched_at` set was last written when its hand-over was recorded, so its `updated_at` is
 /// the same time, and the order of index (dispatched_at, updated_at, _id) is that of (dispatched_at, _id).
@@ -388,7 +393,12 @@ fn outstanding_page(kind: Outstanding, until: Timestamp, after: Option<&Cursor>)
             "updated_at",
         ),
         Outstanding::SilentFirstAttempt => {
-            (doc! { "phase": running, "attempts": 0 }, doc! { "created_at": 1, "_id": 1 }, "created_at")
+            let imported = doc! { "$exists": false };
+            (
+                doc! { "phase": running, "attempts": 0, "imported.at": imported },
+                doc! { "created_at": 1, "_id": 1 },
+                "created_at",
+            )
         }
         Outstanding::SilentRetry => (
             doc! { "phase": running, "attempts": retried },
@@ -404,6 +414,7 @@ fn outstanding_page(kind: Outstanding, until: Timestamp, after: Option<&Cursor>)
         filter.insert("$or", [further, doc! { by: at, "_id": { "$gt": job_id } }].map(Bson::from).to_vec());
     }
     filter.insert(by, times);
+    filter.insert("schema", document::SCHEMA);
     Page { filter, sort, by }
 }
 

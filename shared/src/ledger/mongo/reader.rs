@@ -20,9 +20,9 @@ use crate::ledger::{JobOrFault, LedgerError, LedgerReader, Totals};
 /// invocation; before it starts, a ping within the ordinary bound finds out whether the server is there at all.
 const REPORT_BOUND: Duration = Duration::from_secs(15 * 60);
 
-/// The types that an `_id` may have where no validator stood in the way, other than a string.
-const OTHER_ID_TYPES: [&str; 8] =
-    ["null", "bool", "number", "date", "timestamp", "objectId", "binData", "object"];
+/// The types that an `_id` may have where no validator stood in the way: a string, as it must be, and the others.
+pub(super) const ID_TYPES: [&str; 9] =
+    ["string", "null", "bool", "number", "date", "timestamp", "objectId", "binData", "object"];
 
 impl MongoLedger {
     /// Whether the server answers; within the bound of one call.
@@ -124,7 +124,7 @@ impl LedgerReader for MongoLedger {
         }
         let mut found = Vec::new();
         if phase.is_none() && after.is_none() {
-            let other_ids: Vec<&str> = OTHER_ID_TYPES.to_vec();
+            let other_ids: Vec<&str> = ID_TYPES[1..].to_vec();
             found = self.page(doc! { "_id": { "$type": other_ids } }, limit).await?;
         }
         found.extend(self.page(filter, limit).await?);

@@ -62,6 +62,8 @@ pub(super) fn decode_job(row: &Row<'_>) -> Result<Job, String> {
         created_at: columns.time()?,
         updated_at: columns.time()?,
         replayed: columns.take()?,
+        // A file has had no earlier layout.
+        imported: false,
         entries: Vec::with_capacity(EntryType::ALL.len()),
         net: 0,
     })
