@@ -13,4 +13,5 @@ pub mod queue_rooms;
 pub mod queue_suite;
 pub mod runtime_api;
 pub mod servers;
+pub mod soak;
 pub mod sqlite_rooms;
