@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use futures_util::TryStreamExt;
-use mongodb::bson::doc;
+use mongodb::bson::{Document, doc};
 use recoup::job::{EntryType, Job, Phase};
 use recoup::ledger::LedgerReader;
 use recoup::transition::NO_SIGNAL;
 use serde_json::Value;
 
 use super::books::{Book, Books};
-use super::world::World;
+use super::world::{PREFIX, World};
 use crate::servers;
 
 /// What was broken.
@@ -84,6 +84,7 @@ pub(super) async fn at_the_end(world: &World) -> Vec<Violation> {
     }
     found.extend(compare(&world.books(), &jobs));
     found.extend(world.ready().iter().filter_map(|message| stray(message, &jobs)));
+    found.extend(dead_letters(world).await.iter().filter_map(|letter| stray_letter(letter, &jobs)));
     found.extend(sums(world, &jobs).await);
     found.extend(audit(world).await);
     count(world, &jobs);
@@ -183,6 +184,29 @@ fn stray(message: &str, jobs: &BTreeMap<String, Job>) -> Option<Violation> {
     (!is_known).then(|| Violation::new(Rule::Unaccounted, format!("no dispatch accounts for {message}")))
 }
 
+/// What stands in the dead-letter list, since Redis was emptied last.
+async fn dead_letters(world: &World) -> Vec<String> {
+    let mut redis = world.redis_connection().await.expect("Redis is well again");
+    let mut command = redis::cmd("LRANGE");
+    command.arg(format!("{PREFIX}:dead-letter")).arg(0).arg(-1);
+    command.query_async(&mut redis).await.expect("Redis is well again")
+}
+
+/// A letter about no job, or about a job that was never at its cap. Nobody pushes what is no entry.
+fn stray_letter(letter: &str, jobs: &BTreeMap<String, Job>) -> Option<Violation> {
+    let parsed: Value = serde_json::from_str(letter).unwrap_or_default();
+    let job = parsed["job_id"].as_str().and_then(|id| jobs.get(id));
+    let attempts = parsed["attempts"].as_u64().unwrap_or_default();
+    let is_known = job.is_some_and(|job| match parsed["reason"].as_str() {
+        Some("attempts_exhausted") => {
+            (u64::from(job.max_attempts)..=u64::from(job.attempts)).contains(&attempts)
+        }
+        Some("claims_exhausted") => (1..=u64::from(job.attempts)).contains(&attempts),
+        Some(_) | None => false,
+    });
+    (!is_known).then(|| Violation::new(Rule::Unaccounted, format!("no job accounts for {letter}")))
+}
+
 /// The view `ledger`, the store's own totals and balances, against the books.
 async fn sums(world: &World, jobs: &BTreeMap<String, Job>) -> Vec<Violation> {
     let mut expected: BTreeMap<String, i64> = BTreeMap::new();
@@ -201,10 +225,10 @@ async fn sums(world: &World, jobs: &BTreeMap<String, Job>) -> Vec<Violation> {
     let group = doc! { "$group": {
         "_id": "$account_id", "sum": { "$sum": "$amount" }, "rows": { "$sum": 1_i64 },
     } };
-    let view = world.database.collection::<mongodb::bson::Document>("ledger");
+    let view = world.database.collection::<Document>("ledger");
     let rows = view.aggregate([group]).await.expect("the server is well again");
     let rows: Vec<_> = rows.try_collect().await.expect("the server is well again");
-    let entries: i64 = rows.iter().filter_map(|row| row.get_i64("rows").ok()).sum();
+    let entries: i64 = rows.iter().map(|row| whole(row, "rows")).sum();
     let held: usize = jobs.values().map(|job| job.entries.len()).sum();
     must_be_equal("the number of rows in the view", entries, i64::try_from(held).unwrap_or(i64::MAX));
     must_be_equal(
@@ -214,8 +238,8 @@ async fn sums(world: &World, jobs: &BTreeMap<String, Job>) -> Vec<Violation> {
     );
     for row in &rows {
         let account = row.get_str("_id").unwrap_or_default();
-        let sum = row.get_i64("sum").unwrap_or(i64::MIN);
-        must_be_equal(&format!("the view's sum of {account}"), sum, *expected.get(account).unwrap_or(&0));
+        let expected = *expected.get(account).unwrap_or(&0);
+        must_be_equal(&format!("the view's sum of {account}"), whole(row, "sum"), expected);
     }
     let totals = world.ledger.totals().await.expect("the server is well again");
     must_be_equal("the credits given away", totals.given_away, 0);
@@ -226,6 +250,11 @@ async fn sums(world: &World, jobs: &BTreeMap<String, Job>) -> Vec<Violation> {
     );
     world.tally.add("end: entries", entries.unsigned_abs());
     found
+}
+
+/// A number, whichever of its integers the server answers with.
+fn whole(row: &Document, field: &str) -> i64 {
+    row.get_i64(field).or_else(|_| row.get_i32(field).map(i64::from)).expect("a sum of integers is one")
 }
 
 /// The command's own audit.
@@ -338,6 +367,25 @@ mod tests {
         let mut twice = dead_lettered();
         twice.entries.push(twice.entries[1]);
         assert_eq!(rules(&[Signal::Failed], Some(twice)), [Rule::NotRefunded]);
+    }
+
+    #[test]
+    fn a_dead_letter_is_known_by_its_job_and_attempts() {
+        let jobs = BTreeMap::from([("j".to_owned(), dead_lettered())]);
+        let letter = |reason: &str, job: &str, attempts: u32| {
+            json!({"reason": reason, "job_id": job, "attempts": attempts}).to_string()
+        };
+        assert_eq!(stray_letter(&letter("attempts_exhausted", "j", 1), &jobs), None);
+        assert_eq!(stray_letter(&letter("claims_exhausted", "j", 1), &jobs), None);
+        for bad in [
+            letter("attempts_exhausted", "k", 1),
+            letter("attempts_exhausted", "j", 2),
+            letter("claims_exhausted", "j", 0),
+            letter("malformed", "j", 1),
+            "[]".to_owned(),
+        ] {
+            assert!(stray_letter(&bad, &jobs).is_some(), "{bad}");
+        }
     }
 
     #[test]

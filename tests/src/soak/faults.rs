@@ -32,7 +32,7 @@ async fn next_fault(world: &World, ms: u64) -> bool {
 
 async fn hurt_mongodb(world: Arc<World>) {
     let mut rng = world.rng("mongodb", 0);
-    while next_fault(&world, rng.u64(300..2_000)).await {
+    while next_fault(&world, rng.u64(400..2_500)).await {
         match rng.u8(0..100) {
             0..8 => {
                 world.tally.one("fault: MongoDB killed and restarted");
@@ -124,7 +124,7 @@ fn commands(rng: &mut Rng) -> Vec<&'static str> {
 
 async fn hurt_the_wire(world: Arc<World>) {
     let mut rng = world.rng("wire", 0);
-    while next_fault(&world, rng.u64(100..900)).await {
+    while next_fault(&world, rng.u64(200..1_500)).await {
         let proxy: &Proxy = if rng.bool() { &world.mongodb_proxy } else { &world.redis_proxy };
         match rng.u8(0..10) {
             0 | 1 => {

@@ -19,7 +19,7 @@ use super::checks::{Rule, Violation};
 use super::world::{FIRST_WORK, MAX_ATTEMPTS, Stage, World};
 
 /// Jobs that may be open at once: enough for races, few enough to come to rest soon.
-const MOST_OPEN: usize = 120;
+const MOST_OPEN: usize = 200;
 /// Jobs charged at once.
 const AT_ONCE: usize = 6;
 /// Accounts that share the jobs.

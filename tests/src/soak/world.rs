@@ -170,7 +170,7 @@ impl World {
             ("RETRY_MAX_DELAY", "1s"),
             ("RETRY_MAX_ATTEMPTS", "4"),
             ("RETRY_JITTER", "0.3"),
-            ("CLAIM_TIMEOUT", "500ms"),
+            ("CLAIM_TIMEOUT", "1s"),
             ("SWEEP_GRACE", "200ms"),
             ("ATTEMPT_TIMEOUT", "3s"),
             ("RUST_LOG", "warn"),
