@@ -86,6 +86,11 @@ impl Server {
     /// A MongoDB or compatible server on a free port, its data in a directory of its own. With `fail_points`, it
     /// takes `configureFailPoint` where it is the compatible one.
     pub fn mongodb(fail_points: bool) -> Self {
+        Self::mongodb_stopped(fail_points).started()
+    }
+
+    /// The same, not started yet.
+    pub fn mongodb_stopped(fail_points: bool) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let port = free_port();
         let data = directory.path().display().to_string();
@@ -111,11 +116,16 @@ impl Server {
             }
             command
         };
-        Self { command, port, child: None, directory }.started()
+        Self { command, port, child: None, directory }
     }
 
     /// A Redis on a free port that keeps nothing on disk.
     pub fn redis(options: &[&str]) -> Self {
+        Self::redis_stopped(options).started()
+    }
+
+    /// The same, not started yet.
+    pub fn redis_stopped(options: &[&str]) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let port = free_port();
         let mut command: Vec<String> = vec![
@@ -130,7 +140,7 @@ impl Server {
             directory.path().display().to_string(),
         ];
         command.extend(options.iter().map(ToString::to_string));
-        Self { command, port, child: None, directory }.started()
+        Self { command, port, child: None, directory }
     }
 
     /// A stand-in for AWS.
@@ -147,8 +157,14 @@ impl Server {
         self
     }
 
-    /// Starts the process again, on the same port and data.
+    /// Starts the process again, on the same port and data, and waits until it listens.
     pub fn start(&mut self) {
+        self.launch();
+        self.wait_until_it_listens();
+    }
+
+    /// Starts the process, which does not listen yet. The answer is its id.
+    pub fn launch(&mut self) -> u32 {
         let log =
             std::fs::File::create(self.directory.path().join("server.log")).expect("the log can be made");
         let child = Command::new(&self.command[0])
@@ -158,7 +174,16 @@ impl Server {
             .stdin(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("{} does not start: {error}", self.command[0]));
+        let id = child.id();
         self.child = Some(child);
+        id
+    }
+
+    /// Waits until the process that was launched listens.
+    ///
+    /// # Panics
+    /// Where that takes more than half a minute.
+    pub fn wait_until_it_listens(&self) {
         for _ in 0..600 {
             let address = SocketAddr::from(([127, 0, 0, 1], self.port));
             if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {

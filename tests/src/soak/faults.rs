@@ -1,7 +1,8 @@
 //! What is done to the servers and to the wire, one room for each: the MongoDB-compatible server, Redis, the proxies.
 //!
 //! Each room does one thing at a time and undoes it before the next, so that when it ends all is as it was; what
-//! counts down in a proxy or a fail point is ended by [`World::heal`].
+//! counts down in a proxy or a fail point is ended by [`World::heal`]. Now and then all of them hold their breath, so that
+//! work gets done for the next fault to fall into; functions are killed all the while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,17 @@ pub(super) fn start(world: &Arc<World>, rooms: &mut JoinSet<()>) {
     rooms.spawn(hurt_the_wire(Arc::clone(world)));
 }
 
-/// Waits, unless the faults end before; true while they go on.
+/// The faults come and go in this time.
+const ROUND_MS: i64 = 20_000;
+/// For so long of it there are none.
+const BREATH_MS: i64 = 7_000;
+
+/// Waits so long and until no breath is held, unless the faults end before; true while they go on.
 async fn next_fault(world: &World, ms: u64) -> bool {
+    let next_round = ROUND_MS - SystemClock.now().as_millis().rem_euclid(ROUND_MS);
+    let breath = if next_round <= BREATH_MS { next_round.unsigned_abs() } else { 0 };
     tokio::select! {
-        () = SystemClock.sleep(Duration::from_millis(ms)) => {}
+        () = SystemClock.sleep(Duration::from_millis(ms + breath)) => {}
         () = world.reached(Stage::Calm) => {}
     }
     world.stage() == Stage::Faults
@@ -72,11 +80,11 @@ async fn hurt_redis(world: Arc<World>) {
 }
 
 async fn restart(world: &World, server: &mut Server, down_ms: u64) {
-    world.guardian.forget(server.id());
+    let id = server.id();
     tokio::task::block_in_place(|| server.kill());
+    world.guardian.forget(id);
     SystemClock.sleep(Duration::from_millis(down_ms)).await;
-    tokio::task::block_in_place(|| server.start());
-    world.guardian.mind(server.id());
+    world.guardian.start_server(server);
 }
 
 async fn freeze(server: &Server, ms: u64) {

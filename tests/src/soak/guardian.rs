@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use crate::servers;
+use crate::servers::{self, Server};
 
 /// The argument by which the program `soak` becomes the guardian.
 pub const ARGUMENT: &str = "guardian";
@@ -33,6 +33,12 @@ impl Guardian {
             .expect("our own binary starts");
         let input = child.stdin.take();
         Self { child, input: Mutex::new(input) }
+    }
+
+    /// Starts a server, minding it from the first moment on.
+    pub fn start_server(&self, server: &mut Server) {
+        self.mind(server.launch());
+        tokio::task::block_in_place(|| server.wait_until_it_listens());
     }
 
     /// This process must not outlive the soak.

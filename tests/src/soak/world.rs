@@ -68,9 +68,10 @@ impl World {
     /// Starts the servers and lays out the database.
     pub(super) async fn start(plan: Plan) -> Arc<Self> {
         let guardian = Arc::new(Guardian::start());
-        let (mongodb, redis) = tokio::task::block_in_place(|| (Server::mongodb(true), Server::redis(&[])));
-        guardian.mind(mongodb.id());
-        guardian.mind(redis.id());
+        let mut mongodb = Server::mongodb_stopped(true);
+        guardian.start_server(&mut mongodb);
+        let mut redis = Server::redis_stopped(&[]);
+        guardian.start_server(&mut redis);
         let mongodb_uri = mongodb.mongodb_uri(DATABASE);
         let own_uri = format!("{mongodb_uri}&appName=soak");
         let ledger = MongoLedger::open(&own_uri).await.expect("our own address is one");
