@@ -14,4 +14,5 @@ pub mod queue_suite;
 pub mod runtime_api;
 pub mod servers;
 pub mod simulation;
+pub mod soak;
 pub mod sqlite_rooms;

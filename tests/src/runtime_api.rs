@@ -253,6 +253,11 @@ impl Process {
         Self { child, stdout, stderr }
     }
 
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns once the process has ended.
     pub async fn ended(&mut self) {
         while self.child.try_wait().expect("our own child can be asked").is_none() {

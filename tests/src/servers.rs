@@ -12,7 +12,7 @@
 //! | `RECOUP_TEST_MOTO` | `moto_server`, a stand-in for AWS |
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -26,6 +26,20 @@ use tempfile::TempDir;
 /// Where it says nothing: a test that cannot run must not pass.
 pub fn required(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests with tests/run"))
+}
+
+/// The program that `variable` names; without it, the one of this name on the PATH, or where `tests/run` puts it.
+///
+/// # Panics
+/// Where there is none.
+fn program(variable: &str, name: &str) -> String {
+    std::env::var(variable).ok().unwrap_or_else(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places = std::env::split_paths(&path).chain([root]);
+        let found = places.map(|place| place.join(name)).find(|program| program.is_file());
+        found.map_or_else(|| required(variable), |program| program.display().to_string())
+    })
 }
 
 /// A name that no other test uses, with `what` in it. The time is part of it because process ids come round again
@@ -72,6 +86,11 @@ impl Server {
     /// A MongoDB or compatible server on a free port, its data in a directory of its own. With `fail_points`, it
     /// takes `configureFailPoint` where it is the compatible one.
     pub fn mongodb(fail_points: bool) -> Self {
+        Self::mongodb_stopped(fail_points).started()
+    }
+
+    /// The same, not started yet.
+    pub fn mongodb_stopped(fail_points: bool) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let port = free_port();
         let data = directory.path().display().to_string();
@@ -90,22 +109,27 @@ impl Server {
             }
             command
         } else {
-            let program = required("RECOUP_TEST_SECANTUSD");
+            let program = program("RECOUP_TEST_SECANTUSD", ".tools/venv/bin/secantusd-py");
             let mut command = vec![program, "--port".into(), port.to_string(), "--storage-path".into(), data];
             if fail_points {
                 command.push("--enable-test-commands".into());
             }
             command
         };
-        Self { command, port, child: None, directory }.started()
+        Self { command, port, child: None, directory }
     }
 
     /// A Redis on a free port that keeps nothing on disk.
     pub fn redis(options: &[&str]) -> Self {
+        Self::redis_stopped(options).started()
+    }
+
+    /// The same, not started yet.
+    pub fn redis_stopped(options: &[&str]) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let port = free_port();
         let mut command: Vec<String> = vec![
-            required("RECOUP_TEST_REDIS_SERVER"),
+            program("RECOUP_TEST_REDIS_SERVER", "redis-server"),
             "--port".into(),
             port.to_string(),
             "--bind".into(),
@@ -116,7 +140,7 @@ impl Server {
             directory.path().display().to_string(),
         ];
         command.extend(options.iter().map(ToString::to_string));
-        Self { command, port, child: None, directory }.started()
+        Self { command, port, child: None, directory }
     }
 
     /// A stand-in for AWS.
@@ -133,8 +157,14 @@ impl Server {
         self
     }
 
-    /// Starts the process again, on the same port and data.
+    /// Starts the process again, on the same port and data, and waits until it listens.
     pub fn start(&mut self) {
+        self.launch();
+        self.wait_until_it_listens();
+    }
+
+    /// Starts the process, which does not listen yet. The answer is its id.
+    pub fn launch(&mut self) -> u32 {
         let log =
             std::fs::File::create(self.directory.path().join("server.log")).expect("the log can be made");
         let child = Command::new(&self.command[0])
@@ -144,7 +174,16 @@ impl Server {
             .stdin(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("{} does not start: {error}", self.command[0]));
+        let id = child.id();
         self.child = Some(child);
+        id
+    }
+
+    /// Waits until the process that was launched listens.
+    ///
+    /// # Panics
+    /// Where that takes more than half a minute.
+    pub fn wait_until_it_listens(&self) {
         for _ in 0..600 {
             let address = SocketAddr::from(([127, 0, 0, 1], self.port));
             if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
@@ -166,10 +205,15 @@ impl Server {
 
     /// Freezes the process (SIGSTOP), or lets it go on (SIGCONT): connections stay open and nothing answers.
     pub fn freeze(&self, frozen: bool) {
-        let child = self.child.as_ref().expect("the server runs");
-        let signal = if frozen { "-STOP" } else { "-CONT" };
-        let done = Command::new("kill").args([signal, &child.id().to_string()]).status();
-        assert!(done.is_ok_and(|status| status.success()), "kill {signal} failed");
+        send_signal(self.id(), if frozen { "-STOP" } else { "-CONT" });
+    }
+
+    /// The process's id.
+    ///
+    /// # Panics
+    /// Where it does not run.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("the server runs").id()
     }
 
     /// Its port.
@@ -197,6 +241,12 @@ impl Drop for Server {
     }
 }
 
+/// Sends a signal, such as `-STOP`, to a process that we started.
+pub fn send_signal(pid: u32, signal: &str) {
+    let done = Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(done.is_ok_and(|status| status.success()), "kill {signal} failed");
+}
+
 /// Waits; tests are the one other place that may.
 #[allow(clippy::disallowed_methods)]
 pub fn pause(by: Duration) {
@@ -205,11 +255,11 @@ pub fn pause(by: Duration) {
 
 /// Where the binaries of this build are.
 pub fn binary(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let directory = test.parent().and_then(|deps| deps.parent()).expect("tests lie in <profile>/deps");
-    let path = std::env::var_os("RECOUP_TEST_BINARIES")
-        .map_or_else(|| directory.to_owned(), PathBuf::from)
-        .join(name);
+    let own = std::env::current_exe().expect("a program knows its own path");
+    let directory = own.parent().expect("a program lies in a directory");
+    // Tests lie one below the binaries.
+    let directory = if directory.ends_with("deps") { directory.join("..") } else { directory.to_owned() };
+    let path = std::env::var_os("RECOUP_TEST_BINARIES").map_or(directory, PathBuf::from).join(name);
     assert!(path.exists(), "{} is not built: run the tests with tests/run", path.display());
     path
 }

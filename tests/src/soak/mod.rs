@@ -1,0 +1,185 @@
+//! The soak: the real binaries against real servers, killed and cut off at random, and then counted.
+//!
+//! ```text
+//!  platform ──charges──────────────> proxy ──> MongoDB-compatible server <──reads── observer
+//!     │                                ^                                              (what stands stays)
+//!     │ first work                     │
+//!     v                                │
+//!   Redis <── proxy <── functions: 2 job-failed, 2 job-succeeded, 2 retry-scheduler
+//!     │                                ^
+//!     v ready                          │ batches of 1 to 10
+//!  workers ──────── events ─────────> source (at least once)
+//! ```
+//!
+//! Functions and workers are processes of their own, the servers too. [`faults`] hurts them; [`source`] doubles,
+//! delays and reorders what the workers report, and lets go of an event only where a function answered without
+//! reporting it as failed. In the end the faults stop, everything outstanding is delivered again, drains run until
+//! nothing is left to do, and [`checks`] compares the ledger with the harness's own books. The checks know what was
+//! charged and what was reported, and nothing of how the ledger works.
+//!
+//! The seed decides what is done to whom and what the workers answer. It does not decide when the machine runs which
+//! process, so a seed makes a like run and not the same one.
+//!
+//! That the soak can fail is shown by [`Sabotage`]: each breaks the setup or, on the wire, a guard, and is found.
+
+use std::time::Duration;
+
+use recoup::clock::{Clock, Deadline, SystemClock};
+use recoup::queue::RetryQueue;
+use recoup::queue::redis::RedisQueue;
+use tokio::task::JoinSet;
+
+use self::checks::{Rule, Violation};
+pub use self::report::Report;
+pub use self::sabotage::Sabotage;
+use self::world::{PREFIX, Stage, World};
+
+pub mod books;
+pub mod checks;
+mod faults;
+mod functions;
+pub mod guardian;
+mod observer;
+mod platform;
+pub mod proxy;
+mod report;
+mod sabotage;
+pub mod source;
+mod tally;
+pub mod worker;
+mod workers;
+mod world;
+
+/// How many processes of each function run at once: two, so that they race.
+const OF_EACH: usize = 2;
+
+/// What to do, and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the random choices come from.
+    pub seed: u64,
+    /// Faults go on until so many functions were killed…
+    pub kills: u64,
+    /// …and at least so long…
+    pub at_least: Duration,
+    /// …but no longer than this.
+    pub at_most: Duration,
+    /// How long after the last fault everything may take to come to rest.
+    pub rest_within: Duration,
+    /// What is broken on purpose.
+    pub sabotage: Option<Sabotage>,
+    /// Whether figures are printed meanwhile.
+    pub is_shown: bool,
+}
+
+/// Runs the soak. `stop`, once it is done, ends the faults early; the checks follow all the same.
+///
+/// # Panics
+/// Where the harness itself cannot go on, such as without its servers' programs. Violations are no panic.
+pub async fn run(plan: Plan, stop: impl Future<Output = ()>) -> Report {
+    let began = SystemClock.now();
+    let world = World::start(plan).await;
+    let mut everything = JoinSet::new();
+    platform::start(&world, &mut everything);
+    observer::start(&world, &mut everything);
+    functions::start(&world, &mut everything);
+    workers::start(&world, &mut everything);
+    let mut trouble = JoinSet::new();
+    faults::start(&world, &mut trouble);
+    sabotage::start(&world, &mut trouble);
+
+    let stopped = tokio::select! {
+        () = until_hurt_enough(&world) => None,
+        () = stop => Some("on request"),
+        panicked = first_panic(&mut everything) => Some(panicked),
+    };
+    world.enter(Stage::Calm);
+    while let Some(ended) = trouble.join_next().await {
+        ended.expect("no fault panics");
+    }
+    world.heal().await;
+    world.say(&format!("the faults end{}", stopped.map(|why| format!(" {why}")).unwrap_or_default()));
+    let at_rest = rest(&world).await;
+    world.enter(Stage::Over);
+    while let Some(ended) = everything.join_next().await {
+        ended.expect("no part of the soak panics");
+    }
+    if at_rest {
+        functions::last_drain(&world).await;
+    }
+    let violations = checks::at_the_end(&world).await;
+    let figures = world.figures();
+    Report::new(&world.plan, began, SystemClock.now(), figures, violations)
+}
+
+/// Never returns while all is well: the parts end only when they are told to.
+async fn first_panic(everything: &mut JoinSet<()>) -> &'static str {
+    match everything.join_next().await {
+        Some(Err(error)) => panic!("a part of the soak panicked: {error}"),
+        Some(Ok(())) | None => "because a part of the soak ended",
+    }
+}
+
+async fn until_hurt_enough(world: &World) {
+    let (at_least, at_most) = (Deadline::after(world.plan.at_least), Deadline::after(world.plan.at_most));
+    let mut shown = Deadline::after(SHOW_EACH);
+    let is_enough = || at_least.passed() && world.tally.kills() >= world.plan.kills;
+    while !at_most.passed() && !is_enough() {
+        SystemClock.sleep(Duration::from_millis(200)).await;
+        if shown.passed() {
+            world.say(&world.progress());
+            shown = Deadline::after(SHOW_EACH);
+        }
+    }
+}
+
+const SHOW_EACH: Duration = Duration::from_secs(15);
+
+/// Waits until nothing is left to do. Where that does not come, what is left is a violation each.
+async fn rest(world: &World) -> bool {
+    let queue = RedisQueue::open(&world.redis_url(), PREFIX, false).expect("our own address is one");
+    let patience = Deadline::after(world.plan.rest_within);
+    loop {
+        let left = what_is_left(world, &queue).await;
+        if left.is_empty() {
+            return true;
+        }
+        if patience.passed() {
+            world.violations().extend(left);
+            return false;
+        }
+        SystemClock.sleep(Duration::from_millis(300)).await;
+    }
+}
+
+async fn what_is_left(world: &World, queue: &RedisQueue) -> Vec<Violation> {
+    let mut left = Vec::new();
+    let mut add = |rule, what: String| left.push(Violation::new(rule, what));
+    let waiting = world.source().waiting();
+    if !waiting.is_empty() {
+        add(Rule::EventStuck, format!("{} events were never taken, such as {}", waiting.len(), waiting[0]));
+    }
+    let uncharged = world.books().uncharged();
+    if uncharged > 0 {
+        add(Rule::EventStuck, format!("{uncharged} charges were never confirmed"));
+    }
+    if world.open_jobs() > 0 {
+        let what = format!("{} jobs neither delivered nor set aside", world.open_jobs());
+        add(Rule::NotAtRest, what);
+    }
+    match queue.depths().await {
+        Ok(depths) => {
+            let rooms = [
+                ("retry", depths.retry),
+                ("parked", depths.parked),
+                ("in flight", depths.in_flight),
+                ("ready", depths.ready),
+            ];
+            for (room, count) in rooms.into_iter().filter(|(_, count)| *count > 0) {
+                add(Rule::QueueNotEmpty, format!("{count} entries stand in {room}"));
+            }
+        }
+        Err(error) => add(Rule::NotAtRest, format!("the queue cannot be read: {error}")),
+    }
+    left
+}
