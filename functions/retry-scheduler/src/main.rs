@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use recoup::clock::{SystemClock, roll};
+use recoup::clock::SystemClock;
 use recoup::config::{Needs, Server};
 use recoup::dispatch::aws;
 use recoup::handlers::drain::{DrainSettings, drain};
@@ -22,13 +22,7 @@ async fn start() -> Result<(), StartError> {
     let ledger = MongoLedger::open(mongodb.reveal()).await?;
     let queue = RedisQueue::open(redis.reveal(), &settings.redis_key_prefix, settings.redis_cluster)?;
     let target = aws::target(&settings.dispatch_target, lambda::environment)?;
-    let drain_settings = DrainSettings {
-        policy: settings.retry,
-        claim_timeout: settings.claim_timeout,
-        sweep_grace: settings.sweep_grace,
-        attempt_timeout: settings.attempt_timeout,
-        roll,
-    };
+    let drain_settings = DrainSettings::from(&settings);
     lambda::serve_schedule(settings.drain_for, &SystemClock, async |deadline| {
         drain(&ledger, &queue, &target, &drain_settings, &SystemClock, deadline).await
     })

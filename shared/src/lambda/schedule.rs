@@ -53,7 +53,17 @@ async fn passes(
     let mut counts = DrainCounts::default();
     loop {
         let next = Deadline::after(EACH);
-        counts += one(deadline, pass).await?;
+        match one(deadline, pass).await {
+            Ok(more) => counts += more,
+            Err(failed) => {
+                tracing::error!(
+                    ?counts,
+                    kind = failed.kind,
+                    "a pass failed; these are the counts of those before it"
+                );
+                return Err(failed);
+            }
+        }
         let wait = next.left();
         if until.left() <= wait || deadline.left() < wait + SHORTEST_PASS {
             return Ok(counts);

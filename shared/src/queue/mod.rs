@@ -60,6 +60,13 @@ pub enum QueueError {
     },
 }
 
+impl QueueError {
+    /// Whether the queue was out of reach, so that the next entry need not wait for it too.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
 /// What to do with the entry at the head of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intake {

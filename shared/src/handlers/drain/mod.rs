@@ -20,7 +20,6 @@
 //! entries, 2 and 2 for each due entry, 10 of them at a time.
 
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -29,16 +28,16 @@ use serde::{Deserialize, Serialize};
 
 use super::failed::{PUSH_TIMEOUT, waiting_retry};
 use crate::backoff::{RetryPolicy, Roll};
-use crate::clock::{Clock, Deadline};
+use crate::clock::{Clock, Deadline, roll};
+use crate::config::Settings;
 use crate::dispatch::{Dispatch, Target};
-use crate::job::{Job, JobId};
+use crate::job::JobId;
 use crate::ledger::{Cursor, Found, Ledger, LedgerError, Outstanding};
-use crate::queue::entry::{malformed, parse_member};
-use crate::queue::{
-    Claim, DeadJob, DeadLetter, DispatchMessage, Intake, List, MAX_EXPIRED_CLAIMS, NewEntry, QueueError,
-    RetryEntry, RetryQueue, parse_entry,
-};
-use crate::transition::{DispatchOutcome, ExhaustedOutcome, SilenceOutcome};
+use crate::queue::entry::malformed;
+use crate::queue::{Intake, NewEntry, QueueError, RetryEntry, RetryQueue, parse_entry};
+use crate::transition::SilenceOutcome;
+
+mod take_up;
 
 /// Writes in flight at once: what the driver's small pool carries.
 const CONCURRENCY: usize = 10;
@@ -76,6 +75,19 @@ pub struct DrainSettings {
     pub attempt_timeout: Option<Duration>,
     /// Where randomness comes from.
     pub roll: fn() -> Roll,
+}
+
+impl From<&Settings> for DrainSettings {
+    /// As the environment has them, with the system's randomness.
+    fn from(settings: &Settings) -> Self {
+        Self {
+            policy: settings.retry,
+            claim_timeout: settings.claim_timeout,
+            sweep_grace: settings.sweep_grace,
+            attempt_timeout: settings.attempt_timeout,
+            roll,
+        }
+    }
 }
 
 /// What a drain did.
@@ -141,7 +153,17 @@ pub async fn drain<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock>(
     let left = deadline.left();
     let stop = deadline.sooner(RESERVE.min(left / 4));
     let end = deadline.sooner(LAST_WORDS.min(left / 10));
-    let mut pass = Pass { ledger, queue, target, settings, clock, stop, end, counts: DrainCounts::default() };
+    let mut pass = Pass {
+        ledger,
+        queue,
+        target,
+        settings,
+        clock,
+        stop,
+        end,
+        counts: DrainCounts::default(),
+        pushes_hang: false,
+    };
     let result = pass.run().await;
     let counts = pass.counts;
     match result {
@@ -164,6 +186,8 @@ struct Pass<'a, L, Q, D, C> {
     /// Nothing is waited for after this.
     end: Deadline,
     counts: DrainCounts,
+    /// A push went without its answer: the queue is not waited for again for a push that the sweep makes up for.
+    pushes_hang: bool,
 }
 
 /// Where the sweep goes on, by kind of job.
@@ -173,35 +197,6 @@ struct SweepCursor {
     overdue: Option<Cursor>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     open: Option<Cursor>,
-}
-
-/// What a claimed entry turned out to be, once the ledger has decided.
-enum TakenUp {
-    Work(DispatchMessage),
-    SetAside(DeadLetter),
-    Junk(DeadLetter),
-    Unwanted,
-    /// The claims that ran out were made before a person sent the job back: start afresh.
-    Afresh,
-}
-
-/// An entry that was not taken up, and why.
-enum Setback {
-    /// The pass ran out of time, or what it needs is out of reach: the entry was not started, or not finished.
-    NotStarted,
-    Ledger(LedgerError),
-    Queue(QueueError),
-    Target(String),
-}
-
-/// What became of work that was pushed.
-enum Handed {
-    /// The workers have it; something after the push may have failed.
-    Over(Option<Setback>),
-    /// The claim ran out meanwhile, and is another drain's to finish.
-    ToAnother,
-    /// Not yet.
-    Not(Setback),
 }
 
 impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
@@ -271,7 +266,10 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     }
 
     /// As best effort as after any failure: the sweep is the guarantee.
-    async fn push_all(&self, retries: &[RetryEntry]) {
+    async fn push_all(&mut self, retries: &[RetryEntry]) {
+        if self.pushes_hang || retries.is_empty() {
+            return;
+        }
         let pushes = stream::iter(retries)
             .map(|entry| self.queue.push(entry))
             .buffer_unordered(CONCURRENCY)
@@ -279,10 +277,13 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             .count();
         match Deadline::after(PUSH_TIMEOUT).bound(pushes).await {
             Some(0) => {}
-            Some(_) | None => tracing::warn!(
-                metric = "retry_push_failed",
-                "some retries of silent attempts were not queued; the sweep will find them"
-            ),
+            failed @ (Some(_) | None) => {
+                self.pushes_hang = failed.is_none();
+                tracing::warn!(
+                    metric = "retry_push_failed",
+                    "some retries of silent attempts were not queued; the sweep will find them"
+                );
+            }
         }
     }
 
@@ -422,279 +423,5 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             self.take_up(vec![claim]).await?;
         }
         Ok(())
-    }
-
-    /// Takes up these claims. Each ends handed over, dropped, or given back.
-    async fn take_up(&mut self, claims: Vec<Claim>) -> Result<(), DrainError> {
-        let mut decided = Vec::with_capacity(claims.len());
-        let mut set_back = Vec::new();
-        let mut out_of_reach = None;
-        // One entry that waited for a ledger out of reach is enough: the others are not started.
-        let ledger_is_gone = AtomicBool::new(false);
-        let mut decisions = stream::iter(claims)
-            .map(|claim| async {
-                let decision = if self.stop.passed() || ledger_is_gone.load(Ordering::Relaxed) {
-                    Err(Setback::NotStarted)
-                } else {
-                    self.stop.bound(self.decide(&claim)).await.unwrap_or(Err(Setback::NotStarted))
-                };
-                (claim, decision)
-            })
-            .buffer_unordered(CONCURRENCY);
-        while let Some((claim, decision)) = decisions.next().await {
-            match decision {
-                Ok(taken_up) => decided.push((claim, taken_up)),
-                Err(setback) => {
-                    if matches!(&setback, Setback::Ledger(error) if error.is_unavailable()) {
-                        ledger_is_gone.store(true, Ordering::Relaxed);
-                    }
-                    set_back.push((claim, setback));
-                }
-            }
-        }
-        drop(decisions);
-
-        let (work, others): (Vec<_>, Vec<_>) =
-            decided.into_iter().partition(|(_, taken_up)| matches!(taken_up, TakenUp::Work(_)));
-        set_back.extend(self.settle_others(others).await);
-        set_back.extend(self.hand_over_work(work).await);
-
-        for (claim, setback) in set_back {
-            if let Some(error) = self.give_back(&claim, setback).await {
-                out_of_reach.get_or_insert(error);
-            }
-        }
-        out_of_reach.map_or(Ok(()), Err)
-    }
-
-    async fn decide(&self, claim: &Claim) -> Result<TakenUp, Setback> {
-        let (job_id, attempts) = match parse_member(&claim.member) {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                tracing::error!(%error, "a parked entry is malformed; it is kept for a person");
-                return Ok(TakenUp::Junk(malformed(&claim.member)));
-            }
-        };
-        if claim.expired_claims >= MAX_EXPIRED_CLAIMS {
-            return self.decide_exhausted(&job_id, attempts, claim).await;
-        }
-        let ran_out = claim.expired_claims > 0;
-        let Some(applied) = self
-            .ledger
-            .dispatch(&job_id, attempts, ran_out, self.clock.now())
-            .await
-            .map_err(Setback::Ledger)?
-        else {
-            tracing::warn!(%job_id, attempts, "a retry of a job that the ledger does not know is dropped");
-            return Ok(TakenUp::Unwanted);
-        };
-        Ok(match applied.outcome {
-            DispatchOutcome::Dispatched | DispatchOutcome::HandOverOpen => TakenUp::Work(DispatchMessage {
-                job_id,
-                account_id: applied.job.account_id,
-                attempt: attempts.saturating_add(1),
-            }),
-            DispatchOutcome::DeadLettered | DispatchOutcome::DeadLetterOpen => {
-                TakenUp::SetAside(dead_letter(applied.job))
-            }
-            DispatchOutcome::Stale => TakenUp::Unwanted,
-        })
-    }
-
-    async fn decide_exhausted(
-        &self,
-        job_id: &JobId,
-        attempts: u32,
-        claim: &Claim,
-    ) -> Result<TakenUp, Setback> {
-        let applied = self
-            .ledger
-            .claims_exhausted(job_id, attempts, claim.first_claim, self.clock.now())
-            .await
-            .map_err(Setback::Ledger)?;
-        let Some(applied) = applied else { return Ok(TakenUp::Unwanted) };
-        Ok(match applied.outcome {
-            ExhaustedOutcome::DeadLettered | ExhaustedOutcome::DeadLetterOpen => {
-                tracing::error!(%job_id, attempts, "whoever took up this retry died; the job is set aside");
-                TakenUp::SetAside(DeadLetter::ClaimsExhausted(dead_job(applied.job)))
-            }
-            ExhaustedOutcome::Redriven => TakenUp::Afresh,
-            ExhaustedOutcome::Stale => TakenUp::Unwanted,
-        })
-    }
-
-    /// Lets go of everything but work, and counts it.
-    async fn settle_others(&mut self, others: Vec<(Claim, TakenUp)>) -> Vec<(Claim, Setback)> {
-        let settled: Vec<_> = stream::iter(others)
-            .map(|(claim, taken_up)| async {
-                let ours = match &taken_up {
-                    TakenUp::SetAside(letter) | TakenUp::Junk(letter) => {
-                        self.queue.hand_over(&claim, List::DeadLetter, &letter.to_json()).await
-                    }
-                    TakenUp::Unwanted => self.queue.acknowledge(&claim).await,
-                    TakenUp::Afresh => self.queue.give_back(&claim, self.clock.now()).await,
-                    TakenUp::Work(_) => unreachable!("work is handed over apart from the others"),
-                };
-                (claim, taken_up, ours)
-            })
-            .buffer_unordered(CONCURRENCY)
-            .collect()
-            .await;
-        let mut set_back = Vec::new();
-        for (claim, taken_up, ours) in settled {
-            match ours {
-                Ok(true) => match taken_up {
-                    TakenUp::SetAside(_) => self.counts.dead_lettered += 1,
-                    TakenUp::Junk(_) => self.counts.malformed += 1,
-                    TakenUp::Unwanted => self.counts.dropped += 1,
-                    TakenUp::Afresh | TakenUp::Work(_) => {}
-                },
-                // The claim ran out meanwhile, and is another drain's to settle.
-                Ok(false) => {}
-                // Given back, the entry would come again as one whose claim never ran out, and the letter of a job that
-                // is dead_lettered already would be dropped as stale. So this claim is left to run out.
-                Err(error) if matches!(taken_up, TakenUp::SetAside(_)) => {
-                    tracing::warn!(%error, "a dead letter was not handed over; the claim that runs out will");
-                }
-                Err(error) => set_back.push((claim, Setback::Queue(error))),
-            }
-        }
-        set_back
-    }
-
-    /// Hands work to the workers: push, note in the ledger, let go of the claim.
-    async fn hand_over_work(&mut self, work: Vec<(Claim, TakenUp)>) -> Vec<(Claim, Setback)> {
-        let work: Vec<(Claim, DispatchMessage)> = work
-            .into_iter()
-            .filter_map(|(claim, taken_up)| match taken_up {
-                TakenUp::Work(message) => Some((claim, message)),
-                TakenUp::SetAside(_) | TakenUp::Junk(_) | TakenUp::Unwanted | TakenUp::Afresh => None,
-            })
-            .collect();
-        let pushed = self.push_outside(work).await;
-        let results: Vec<_> = stream::iter(pushed)
-            .map(|(claim, message, pushed)| async {
-                let done = match pushed {
-                    Ok(()) => self.finish_hand_over(&claim, &message).await,
-                    Err(setback) => Handed::Not(setback),
-                };
-                (claim, message, done)
-            })
-            .buffer_unordered(CONCURRENCY)
-            .collect()
-            .await;
-        let mut set_back = Vec::new();
-        for (claim, message, done) in results {
-            match done {
-                Handed::Over(setback) => {
-                    self.counts.dispatched += 1;
-                    tracing::info!(job_id = %message.job_id, attempt = message.attempt, "dispatched");
-                    set_back.extend(setback.map(|setback| (claim, setback)));
-                }
-                Handed::ToAnother => {}
-                Handed::Not(setback) => set_back.push((claim, setback)),
-            }
-        }
-        set_back
-    }
-
-    /// The push, where the target lies outside the queue.
-    async fn push_outside(
-        &self,
-        work: Vec<(Claim, DispatchMessage)>,
-    ) -> Vec<(Claim, DispatchMessage, Result<(), Setback>)> {
-        let answers: Vec<Result<(), Setback>> = match self.target {
-            Target::Outside(dispatch) if !work.is_empty() => {
-                let messages: Vec<DispatchMessage> =
-                    work.iter().map(|(_, message)| message.clone()).collect();
-                match self.stop.bound(dispatch.send(&messages)).await {
-                    Some(answers) => answers
-                        .into_iter()
-                        .map(|sent| sent.map_err(|e| Setback::Target(e.to_string())))
-                        .collect(),
-                    None => work.iter().map(|_| Err(Setback::NotStarted)).collect(),
-                }
-            }
-            Target::Outside(_) | Target::ReadyList | Target::Nowhere => work.iter().map(|_| Ok(())).collect(),
-        };
-        work.into_iter().zip(answers).map(|((claim, message), pushed)| (claim, message, pushed)).collect()
-    }
-
-    async fn finish_hand_over(&self, claim: &Claim, message: &DispatchMessage) -> Handed {
-        let attempts = message.attempt.saturating_sub(1);
-        match self.target {
-            // Push and acknowledgement are one script; what remains is the note, and the sweep makes up for that.
-            Target::ReadyList => {
-                let json = serde_json::to_string(message).expect("strings and a number are always JSON");
-                match self.queue.hand_over(claim, List::Ready, &json).await {
-                    Ok(true) => Handed::Over(self.note_hand_over(&message.job_id, attempts).await.err()),
-                    Ok(false) => Handed::ToAnother,
-                    Err(error) => Handed::Not(Setback::Queue(error)),
-                }
-            }
-            Target::Outside(_) | Target::Nowhere => {
-                if let Err(setback) = self.note_hand_over(&message.job_id, attempts).await {
-                    return Handed::Not(setback);
-                }
-                // The worker has it. If the claim is not let go of, its next holder finds nothing left to do.
-                Handed::Over(self.queue.acknowledge(claim).await.err().map(Setback::Queue))
-            }
-        }
-    }
-
-    async fn note_hand_over(&self, job_id: &JobId, attempts: u32) -> Result<(), Setback> {
-        // Where nothing was open, a signal of the attempt was faster than this note, which is as good.
-        let note = self.ledger.hand_over_done(job_id, attempts, self.clock.now());
-        match self.end.bound(note).await {
-            Some(noted) => noted.map(|_| ()).map_err(Setback::Ledger),
-            None => Err(Setback::NotStarted),
-        }
-    }
-
-    /// Gives the claim back, uncounted, and says whether the reason ends the pass.
-    async fn give_back(&self, claim: &Claim, setback: Setback) -> Option<DrainError> {
-        let due = self.clock.now().plus(self.settings.claim_timeout);
-        let given_back = self.queue.give_back(claim, due).await;
-        let member = String::from_utf8_lossy(&claim.member);
-        if let Err(error) = &given_back {
-            tracing::warn!(%member, %error, "a claim could not be given back; it runs out by itself");
-        }
-        match setback {
-            Setback::NotStarted => {
-                tracing::info!(%member, "no time left for this entry; the next drain takes it");
-                given_back.err().map(DrainError::Queue)
-            }
-            Setback::Ledger(error) => {
-                tracing::error!(%member, %error, "an entry was given back");
-                error.is_unavailable().then_some(DrainError::Ledger(error))
-            }
-            Setback::Queue(error) => {
-                tracing::error!(%member, %error, "an entry was given back");
-                Some(DrainError::Queue(error))
-            }
-            Setback::Target(error) => {
-                tracing::error!(%member, %error, metric = "hand_over_failed", "an entry was given back");
-                given_back.err().map(DrainError::Queue)
-            }
-        }
-    }
-}
-
-/// The letter of a job whose dead-lettering is known by its phase only.
-fn dead_letter(job: Job) -> DeadLetter {
-    if job.attempts >= job.max_attempts {
-        DeadLetter::AttemptsExhausted(dead_job(job))
-    } else {
-        DeadLetter::ClaimsExhausted(dead_job(job))
-    }
-}
-
-fn dead_job(job: Job) -> DeadJob {
-    DeadJob {
-        job_id: job.job_id,
-        account_id: job.account_id,
-        attempts: job.attempts,
-        last_error: job.last_error,
-        at: job.updated_at,
     }
 }
