@@ -71,15 +71,18 @@ fn a_lost_answer_of_the_setting_aside_costs_the_letter_at_most() {
 /// Where the queue did not take the letter, the claim is left to run out, and whoever takes it again writes it.
 #[test]
 fn a_refused_letter_is_written_by_the_next() {
-    let figures = lives(
-        PLAIN,
-        vec![
-            step(Charge { job: 0 }),
-            step(Failed { job: 0, attempt: Some(3), retryable: true, id: None }),
-            step(Drain { by: A }).each(Call::HandOver, ErrorBefore),
-        ],
-    );
-    assert_eq!((figures.faults, figures.recovered, figures.dead_lettered), (1, 1, 1));
+    for wrong in [ErrorBefore, ErrorAfter, Outage] {
+        let figures = lives(
+            PLAIN,
+            vec![
+                step(Charge { job: 0 }),
+                step(Failed { job: 0, attempt: Some(3), retryable: true, id: None }),
+                step(Drain { by: A }).each(Call::HandOver, wrong),
+            ],
+        );
+        let once_more = u64::from(wrong != ErrorAfter);
+        assert_eq!((figures.recovered, figures.dead_lettered), (once_more, once_more), "{wrong:?}");
+    }
 }
 
 /// Whoever dies between the setting aside and the letter leaves it to the next.

@@ -81,7 +81,7 @@ struct State {
     left: [bool; 2],
     flows: Vec<Flow>,
     faults_met: u64,
-    errors: u64,
+    undecided: u64,
     emptied: bool,
     disturbed: Option<String>,
     broken: Option<String>,
@@ -96,8 +96,8 @@ pub struct Record {
     pub calls: u32,
     /// Faults that found their call.
     pub faults_met: u64,
-    /// Calls that were answered with an injected error.
-    pub errors: u64,
+    /// Decisions of the ledger on a claim that a drain was not told, because the call failed.
+    pub undecided: u64,
     /// Whether Redis was emptied.
     pub emptied: bool,
     /// What went wrong by itself: a store that did not answer, or not in time. What was applied is then not known.
@@ -211,16 +211,17 @@ impl<'s> Gate<'s> {
     /// The end of the operation.
     pub fn finish(self) -> Record {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let State { flows, calls, faults_met, errors, emptied, disturbed, broken, .. } = state;
-        Record { flows, calls, faults_met, errors, emptied, disturbed, broken }
+        let State { flows, calls, faults_met, undecided, emptied, disturbed, broken, .. } = state;
+        Record { flows, calls, faults_met, undecided, emptied, disturbed, broken }
     }
 
     /// What goes wrong with the next call.
     fn next_call(&self, which: Call) -> Option<Wrong> {
         let mut state = self.state();
         state.calls += 1;
+        let decides = matches!(which, Call::Dispatch | Call::ClaimsExhausted);
         if state.outage {
-            state.errors += 1;
+            state.undecided += u64::from(decides);
             return Some(Wrong::ErrorBefore);
         }
         let calls = state.calls;
@@ -231,8 +232,8 @@ impl<'s> Gate<'s> {
         let fault = self.faults.iter().find(strikes).map(|fault| fault.wrong);
         state.faults_met += u64::from(fault.is_some());
         state.outage = fault == Some(Wrong::Outage);
-        state.errors +=
-            u64::from(matches!(fault, Some(Wrong::ErrorBefore | Wrong::ErrorAfter | Wrong::Outage)));
+        let fails = matches!(fault, Some(Wrong::ErrorBefore | Wrong::ErrorAfter | Wrong::Outage));
+        state.undecided += u64::from(fails && decides);
         fault
     }
 
