@@ -640,6 +640,30 @@ async fn two_thousand_jobs_are_imported_while_functions_run() {
     old.gone().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_imports_at_once_import_each_job_once() {
+    let (jobs, rows) = many(200, 10);
+    let balances = old_balances(&jobs, &rows);
+    let old = Old::with(&jobs, &rows).await;
+    let runs = [1_000, 1_001].map(|seconds| {
+        let ledger = old.ledger.clone();
+        tokio::spawn(async move {
+            let upgrade = Upgrade { mode: Mode::Import, max_attempts: 5 };
+            ledger.upgrade(upgrade, at(seconds), &mut |_| {}).await.unwrap()
+        })
+    });
+    let mut imported = 0;
+    for run in runs {
+        let done = run.await.unwrap();
+        assert_eq!(done.contradictions, 0, "{done:?}");
+        imported += done.imported;
+    }
+    assert_eq!(imported, 200);
+    assert_eq!(old.all("ledger").await.len(), rows.len());
+    assert_balances(&old.ledger, &balances).await;
+    old.gone().await;
+}
+
 fn before_its_import(error: &LedgerError) {
     assert!(matches!(error, LedgerError::Unreadable { .. } | LedgerError::UnknownJob(_)), "{error:?}");
 }

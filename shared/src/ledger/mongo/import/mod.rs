@@ -121,7 +121,7 @@ pub struct Repair {
 pub struct Upgraded {
     /// Jobs that agreed with themselves and were imported, or would be.
     pub imported: u64,
-    /// Jobs that stood in this layout already.
+    /// Jobs that stood in this layout when it began.
     pub already: u64,
     /// Contradictions that were repaired.
     pub repaired: u64,
@@ -361,7 +361,7 @@ impl Run<'_> {
     fn tell(&mut self, document: &Document, verdict: Verdict, written: Written) {
         let job = id_of(document).unwrap_or_else(|_| id_text(document));
         match (verdict, written) {
-            (_, Written::AlreadyThere) => self.done.already += 1,
+            (_, Written::AlreadyThere) => {}
             (_, Written::Refused(what)) => self.contradiction(job, what, None),
             (Verdict::Import(_), Written::Done | Written::Nothing) => self.done.imported += 1,
             (Verdict::Repair { findings, moved, .. }, Written::Done | Written::Nothing) => {

@@ -53,7 +53,7 @@ pub(super) enum Written {
     Done,
     /// There was nothing to write, or no longer.
     Nothing,
-    /// Somebody else imported it meanwhile.
+    /// Another run imported it, and counted it.
     AlreadyThere,
     /// The database holds something else by now, and nothing was written.
     Refused(String),
@@ -192,20 +192,21 @@ impl MongoLedger {
             let what = "an earlier program changed it after it was imported; both stand in `jobs`";
             return Ok(Written::Refused(what.to_owned()));
         }
-        match self.jobs.insert_one(new).await {
-            Ok(_) => {}
+        let written = match self.jobs.insert_one(new).await {
+            Ok(_) => Written::Done,
             Err(error) if is_duplicate_key(&error) => {
                 let ours = doc! { "_id": new.get("_id").cloned(), "imported.moved_from": { "$eq": old_id } };
                 if self.jobs.find_one(ours).await.map_err(|e| from_driver(&e))?.is_none() {
                     return Ok(Written::Refused("another document has its id for its _id".to_owned()));
                 }
+                Written::AlreadyThere
             }
             Err(error) => return Err(from_driver(&error)),
-        }
+        };
         let mut as_read = key;
         as_read.insert("schema", doc! { "$exists": false });
         self.jobs.delete_one(as_read).await.map_err(|e| from_driver(&e))?;
-        Ok(Written::Done)
+        Ok(written)
     }
 
     /// Keeps `old` in [`BEFORE`]. False: another state of it was imported before, as job `job_id`.
