@@ -471,7 +471,7 @@ async fn a_dry_run_writes_nothing_and_counts_what_an_import_would_do() {
 
 #[tokio::test]
 async fn an_import_that_dies_at_any_step_is_finished_by_the_next() {
-    let (jobs, mut rows) = many(640, 16);
+    let (jobs, mut rows) = many(640, 40);
     let balances = old_balances(&jobs, &rows);
     let late = rows.pop().unwrap();
     let old = Old::with(&jobs, &rows).await;
@@ -600,15 +600,15 @@ async fn the_silence_of_a_job_that_may_have_been_delivered_long_ago_is_no_failur
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_jobs_are_imported_while_functions_run() {
-    let (jobs, rows) = many(2_000, 16);
+    let (jobs, rows) = many(2_000, 100);
     let old = Old::with(&jobs, &rows).await;
     let (ledger, upgrading) = (old.ledger.clone(), old.ledger.clone());
     let import = tokio::spawn(async move {
         let upgrade = Upgrade { mode: Mode::Import, max_attempts: 5 };
         upgrading.upgrade(upgrade, at(1_000), &mut |_| {}).await
     });
-    // A first failure and a success for every 20th job, redelivered until they are answered.
-    let signalled: Vec<JobId> = (0..2_000).step_by(20).map(|n| job_id(&format!("job-{n:05}"))).collect();
+    // A first failure and a success for every 40th job, redelivered until they are answered.
+    let signalled: Vec<JobId> = (0..2_000).step_by(40).map(|n| job_id(&format!("job-{n:05}"))).collect();
     let redelivered: u32 = stream::iter(&signalled)
         .map(|id| async {
             let mut redelivered = 0;
@@ -632,11 +632,35 @@ async fn two_thousand_jobs_are_imported_while_functions_run() {
     }
     let mut balances = old_balances(&jobs, &rows);
     // Each signalled job stands at its cost now; those that stood at nothing before took it with them.
-    for n in (0..2_000).step_by(20).filter(|n| n % 3 == 1) {
+    for n in (0..2_000).step_by(40).filter(|n| n % 3 == 1) {
         *balances.get_mut(&format!("a{}", n % 7)).unwrap() -= 40;
     }
     assert_balances(&ledger, &balances).await;
     assert_eq!(ledger.totals().await.unwrap().jobs, 2_000);
+    old.gone().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_imports_at_once_import_each_job_once() {
+    let (jobs, rows) = many(200, 10);
+    let balances = old_balances(&jobs, &rows);
+    let old = Old::with(&jobs, &rows).await;
+    let runs = [1_000, 1_001].map(|seconds| {
+        let ledger = old.ledger.clone();
+        tokio::spawn(async move {
+            let upgrade = Upgrade { mode: Mode::Import, max_attempts: 5 };
+            ledger.upgrade(upgrade, at(seconds), &mut |_| {}).await.unwrap()
+        })
+    });
+    let mut imported = 0;
+    for run in runs {
+        let done = run.await.unwrap();
+        assert_eq!(done.contradictions, 0, "{done:?}");
+        imported += done.imported;
+    }
+    assert_eq!(imported, 200);
+    assert_eq!(old.all("ledger").await.len(), rows.len());
+    assert_balances(&old.ledger, &balances).await;
     old.gone().await;
 }
 

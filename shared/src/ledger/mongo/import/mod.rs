@@ -16,8 +16,8 @@
 //! The guards of this layout ask for its `schema`. A function that meets a job before its import therefore answers
 //! with an error and writes nothing, and the event is delivered again.
 //!
-//! Costs: a page is one query for jobs, one for the rows of each old collection, and a write for each job, eight of
-//! them at a time. Without anything to import it is a pass over `_id` and `schema` of every job.
+//! Costs: a page is one query for jobs, one for the rows of each old collection, and one command with the conditional
+//! writes of all its jobs; a job whose `_id` changes is three writes, of eight such jobs at a time. Without anything to import it is a pass over `_id` and `schema` of every job.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use mongodb::bson::{Bson, Document, doc};
 use self::old::{id_of, read_job};
 use self::plan::{Finding, Plan, plan};
 use self::rows::{OldLedger, RowsOfJob};
-use self::write::Written;
+use self::write::{Import, Written, import};
 use super::document::{SCHEMA, id_text};
 use super::errors::{from_driver, unavailable};
 use super::reader::ID_TYPES;
@@ -121,7 +121,7 @@ pub struct Repair {
 pub struct Upgraded {
     /// Jobs that agreed with themselves and were imported, or would be.
     pub imported: u64,
-    /// Jobs that stood in this layout already.
+    /// Jobs that stood in this layout when it began.
     pub already: u64,
     /// Contradictions that were repaired.
     pub repaired: u64,
@@ -289,25 +289,36 @@ impl Run<'_> {
                 (document, verdict)
             })
             .collect();
-        let (ledger, now, mode) = (self.ledger, self.now, self.upgrade.mode);
-        let results: Vec<_> = stream::iter(decided)
-            .map(|(document, verdict)| async move {
-                let written = match &verdict {
-                    Verdict::Leave { .. } => Ok(Written::Nothing),
-                    Verdict::Import(_) | Verdict::Repair { .. } if mode == Mode::DryRun => {
-                        Ok(Written::Nothing)
-                    }
-                    Verdict::Import(job) => step(ledger.write_import(&document, job, None, now)).await,
-                    Verdict::Repair { job, findings, moved } => {
-                        step(ledger.write_import(&document, job, Some((findings, *moved)), now)).await
-                    }
-                };
-                (document, verdict, written)
+        let now = self.now;
+        let mut imports: Vec<Option<Import>> = decided
+            .iter()
+            .map(|(document, verdict)| match verdict {
+                Verdict::Leave { .. } => None,
+                Verdict::Import(_) | Verdict::Repair { .. } if self.upgrade.mode == Mode::DryRun => None,
+                Verdict::Import(job) => Some(import(document, job, None, now)),
+                Verdict::Repair { job, findings, moved } => {
+                    Some(import(document, job, Some((findings, *moved)), now))
+                }
+            })
+            .collect();
+        let all: Vec<&Import> = imports.iter().flatten().collect();
+        if step(self.ledger.write_in_place(&all)).await? {
+            for written in &mut imports {
+                written.take_if(|import| matches!(import, Import::InPlace { .. }));
+            }
+        }
+        let ledger = self.ledger;
+        let written: Vec<_> = stream::iter(imports)
+            .map(|import| async move {
+                match import {
+                    Some(import) => step(ledger.write_one(import)).await,
+                    None => Ok(Written::Nothing),
+                }
             })
             .buffered(CONCURRENCY)
             .collect()
             .await;
-        for (document, verdict, written) in results {
+        for ((document, verdict), written) in decided.into_iter().zip(written) {
             self.tell(&document, verdict, written?);
         }
         Ok(())
@@ -350,7 +361,7 @@ impl Run<'_> {
     fn tell(&mut self, document: &Document, verdict: Verdict, written: Written) {
         let job = id_of(document).unwrap_or_else(|_| id_text(document));
         match (verdict, written) {
-            (_, Written::AlreadyThere) => self.done.already += 1,
+            (_, Written::AlreadyThere) => {}
             (_, Written::Refused(what)) => self.contradiction(job, what, None),
             (Verdict::Import(_), Written::Done | Written::Nothing) => self.done.imported += 1,
             (Verdict::Repair { findings, moved, .. }, Written::Done | Written::Nothing) => {
