@@ -7,7 +7,7 @@ use mongodb::error::{ErrorKind, WriteFailure};
 use mongodb::{Client, Collection, Database};
 use recoup::job::{Job, JobId, Phase};
 use recoup::ledger::mongo::{MongoLedger, OpenError};
-use recoup::ledger::{Ledger, LedgerError, LedgerReader};
+use recoup::ledger::{Found, Ledger, LedgerError, LedgerReader, Outstanding};
 use recoup_tests::ledger_suite::commands::{Command, charge, failure_of, failure_with};
 use recoup_tests::ledger_suite::{Fresh, at, job_id, stored};
 use recoup_tests::{ledger_suite, servers};
@@ -174,6 +174,43 @@ async fn other_writers_cannot_break_an_invariant() {
         assert!(inserted.is_err_and(|error| is_invalid(&error)), "{what}: insert");
     }
     assert_eq!(jobs(&database).count_documents(doc! {}).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn other_writers_are_held_to_the_shape_of_an_id() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let [_, waiting] = two_jobs(&ledger, &database).await;
+    let long = |count| "é".repeat(count);
+    let texts = [
+        "",
+        " ",
+        "\u{2003} ",
+        "\u{a0}",
+        "\t",
+        "a\n",
+        "a\tb",
+        "a\0b",
+        "a\u{7f}",
+        "a\u{9f}b",
+        "a",
+        " a",
+        "$where",
+    ];
+    for text in texts.map(str::to_owned).into_iter().chain([long(256), long(257)]) {
+        let is_id = JobId::new(text.as_str()).is_ok();
+        let own_id = format!("{}'s", text.escape_debug().take(200).collect::<String>());
+        for (field, fields) in [
+            ("_id", doc! { "_id": &text }),
+            ("account_id", doc! { "_id": format!("account {own_id}"), "account_id": &text }),
+            ("counted_events", doc! { "_id": format!("event {own_id}"), "counted_events": [&text] }),
+        ] {
+            let document: Document = waiting.clone().into_iter().chain(fields).collect();
+            let inserted = jobs(&database).insert_one(document).await;
+            assert_eq!(inserted.is_ok(), is_id, "{field} {text:?}: {inserted:?}");
+            assert!(inserted.err().is_none_or(|error| is_invalid(&error)), "{field} {text:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -378,6 +415,46 @@ async fn a_document_that_is_no_job_is_a_fault_and_stops_nobody() {
     let succeeded = ledger.record_success(&job_id("f4"), None, at(1)).await;
     assert!(matches!(succeeded, Err(LedgerError::Unreadable { .. })), "{succeeded:?}");
     assert_eq!(document(&database, &job_id("f4")).await, later, "a later layout is left alone");
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_hides_no_other_from_a_drain() {
+    let uri = servers::fresh_database();
+    // Without the validator, as another program's `bypassDocumentValidation`.
+    let (ledger, database) = (MongoLedger::open(&uri).await.unwrap(), raw(&uri).await);
+    for (id, seconds) in [("good 1", 0), ("good 2", 1), ("good 3", 2)] {
+        ledger.charge(&charge(&job_id(id), 40, 5), at(seconds)).await.unwrap();
+    }
+    let good = document(&database, &job_id("good 1")).await;
+    let before_all_years = DateTime::from_millis(-100_000_000_000_000);
+    for fields in [
+        doc! { "_id": ObjectId::new() },
+        doc! { "_id": 7 },
+        doc! { "_id": "a\tb" },
+        doc! { "_id": " " },
+        doc! { "_id": "f".repeat(257) },
+        doc! { "_id": "long ago", "created_at": before_all_years },
+    ] {
+        let odd: Document = good.clone().into_iter().chain(fields).collect();
+        jobs(&database).insert_one(odd).await.unwrap();
+    }
+    for limit in [1, 2, 3, 100] {
+        let (mut ids, mut after) = (Vec::new(), None);
+        loop {
+            let page = ledger
+                .outstanding(Outstanding::SilentFirstAttempt, at(9), after.as_ref(), limit)
+                .await
+                .unwrap();
+            assert!(page.len() <= limit);
+            ids.extend(page.iter().map(|found| found.job_id.as_str().to_owned()));
+            after = page.last().map(Found::cursor);
+            // As a drain reads on: a page that is not full is the last one.
+            if page.len() < limit {
+                break;
+            }
+        }
+        assert_eq!(ids, ["good 1", "good 2", "good 3"], "in pages of {limit}");
+    }
 }
 
 #[tokio::test]

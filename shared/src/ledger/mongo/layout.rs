@@ -14,7 +14,7 @@ use super::document::SCHEMA;
 use super::errors::{STORE, command_code, from_driver};
 use super::reader::sum_of_entries;
 use super::{JOBS, MongoLedger, Note, bounded};
-use crate::job::{EntryType, MAX_ATTEMPT, MAX_COST, Phase};
+use crate::job::{EntryType, MAX_ATTEMPT, MAX_COST, MAX_ID_CHARS, Phase};
 use crate::ledger::LedgerError;
 
 /// The view with one document an entry.
@@ -28,6 +28,11 @@ const MAX_SET_ASIDE: u32 = 16;
 const NAMESPACE_EXISTS: i32 = 48;
 /// The collection is not there, or no longer.
 const NAMESPACE_NOT_FOUND: i32 = 26;
+
+/// The control characters of Unicode, as a class of a regular expression.
+const CONTROLS: &str = r"\x00-\x1f\x7f-\x9f";
+/// Its white space: spelled out, since `\s` is ASCII's alone on MongoDB.
+const BLANKS: &str = "\\s\u{85}\u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}";
 
 impl MongoLedger {
     /// Creates or updates collection, validator, indexes and view. Safe to run again, by several at once, and on a
@@ -281,9 +286,9 @@ fn schema() -> Document {
             "max_attempts", "entries", "net", "created_at", "updated_at",
         ],
         "properties": {
-            "_id": { "bsonType": "string", "minLength": 1 },
+            "_id": id(),
             "schema": whole(i64::from(SCHEMA), i64::from(SCHEMA)),
-            "account_id": { "bsonType": "string", "minLength": 1 },
+            "account_id": id(),
             "cost": whole(1, MAX_COST),
             "is_refunded": { "bsonType": "bool" },
             "refunded_at": { "bsonType": "date" },
@@ -300,7 +305,7 @@ fn schema() -> Document {
                 "required": ["reason", "at"],
                 "properties": { "reason": { "bsonType": "string" }, "at": { "bsonType": "date" } },
             },
-            "counted_events": { "bsonType": "array", "items": { "bsonType": "string" } },
+            "counted_events": { "bsonType": "array", "items": id() },
             "redriven_at": { "bsonType": "date" },
             "entries": {
                 "bsonType": "array",
@@ -320,6 +325,19 @@ fn schema() -> Document {
             "created_at": { "bsonType": "date" },
             "updated_at": { "bsonType": "date" },
         },
+    }
+}
+
+/// What [`crate::job`] takes for an id. In two patterns without anchors, since `$` would let a line break stand at the
+/// end, and not every compatible server looks ahead.
+fn id() -> Document {
+    let most = i32::try_from(MAX_ID_CHARS).expect("256 fits");
+    doc! {
+        "bsonType": "string",
+        "minLength": 1,
+        "maxLength": most,
+        "pattern": format!("[^{BLANKS}]"),
+        "not": { "pattern": format!("[{CONTROLS}]") },
     }
 }
 
