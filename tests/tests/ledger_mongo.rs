@@ -4,7 +4,8 @@
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, DateTime, Document, doc, oid::ObjectId};
 use mongodb::error::{ErrorKind, WriteFailure};
-use mongodb::{Client, Collection, Database};
+use mongodb::options::IndexOptions;
+use mongodb::{Client, Collection, Database, IndexModel};
 use recoup::job::{Job, JobId, Phase};
 use recoup::ledger::mongo::{MongoLedger, OpenError};
 use recoup::ledger::{Found, Ledger, LedgerError, LedgerReader, Outstanding};
@@ -373,6 +374,43 @@ async fn init_may_run_again_and_on_a_live_database() {
         );
     }
     assert_eq!(stored(&ledger, &job_id("early")).await.net, -40);
+}
+
+#[tokio::test]
+async fn init_builds_an_index_anew_that_an_earlier_version_had_otherwise() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let indexes = || async {
+        let found: Vec<IndexModel> =
+            jobs(&database).list_indexes().await.unwrap().try_collect().await.unwrap();
+        let plain = found.into_iter().map(|index| {
+            let options = index.options.unwrap();
+            (options.name.unwrap(), index.keys, options.partial_filter_expression)
+        });
+        let mut plain: Vec<_> = plain.collect();
+        plain.sort_by(|one, other| one.0.cmp(&other.0));
+        plain
+    };
+    let right = indexes().await;
+    let other_filter = doc! { "phase": "delivered" };
+    for (name, keys, only) in [
+        ("overdue_retries", doc! { "_id": 1, "not_before": 1 }, Some(doc! { "phase": "retry_waiting" })),
+        ("dead_letters", doc! { "phase": 1, "_id": 1 }, Some(other_filter)),
+        ("account", doc! { "account_id": -1 }, None),
+        ("of another program", doc! { "tenant": 1 }, None),
+    ] {
+        if right.iter().any(|(standing, _, _)| standing == name) {
+            jobs(&database).drop_index(name).await.unwrap();
+        }
+        let options = IndexOptions::builder().name(name.to_owned()).partial_filter_expression(only).build();
+        let model = IndexModel::builder().keys(keys).options(options).build();
+        jobs(&database).create_index(model).await.unwrap();
+    }
+    ledger.init().await.unwrap();
+    let mut after = indexes().await;
+    after.retain(|(name, _, _)| name != "of another program");
+    assert_eq!(after, right);
+    assert_eq!(indexes().await.len(), right.len() + 1, "another program's index stays");
 }
 
 #[tokio::test]

@@ -29,6 +29,13 @@ const NAMESPACE_EXISTS: i32 = 48;
 /// The collection is not there, or no longer.
 const NAMESPACE_NOT_FOUND: i32 = 26;
 
+/// There is an index with the same keys and another name or other options.
+const INDEX_OPTIONS_CONFLICT: i32 = 85;
+/// There is another index of the same name.
+const INDEX_KEY_SPECS_CONFLICT: i32 = 86;
+/// The index is not there, or no longer.
+const INDEX_NOT_FOUND: i32 = 27;
+
 /// The control characters of Unicode, as a class of a regular expression.
 const CONTROLS: &str = r"\x00-\x1f\x7f-\x9f";
 /// Its white space: spelled out, since `\s` is ASCII's alone on MongoDB.
@@ -44,7 +51,7 @@ impl MongoLedger {
     pub async fn init(&self) -> Result<(), LedgerError> {
         self.ping().await?;
         self.ensure_collection().await?;
-        self.jobs.create_indexes(indexes()).await.map_err(|e| from_driver(&e))?;
+        self.ensure_indexes().await?;
         self.ensure_view().await
     }
 
@@ -73,7 +80,7 @@ impl MongoLedger {
             match made {
                 Ok(Some(true)) => {
                     listen(Note::View);
-                    self.jobs.create_indexes(indexes()).await.map_err(|e| from_driver(&e))?;
+                    self.ensure_indexes().await?;
                     listen(Note::Indexes);
                     return Ok(());
                 }
@@ -165,6 +172,31 @@ impl MongoLedger {
             }
             Err(error) => Err(from_driver(&error)),
         }
+    }
+
+    /// No command changes an index: one that bears a name of ours and is another is dropped and built anew. Until that
+    /// is done, its reader looks at more jobs than it must.
+    async fn ensure_indexes(&self) -> Result<(), LedgerError> {
+        match self.jobs.create_indexes(indexes()).await {
+            Ok(_) => return Ok(()),
+            Err(error) => match command_code(&error) {
+                Some(INDEX_OPTIONS_CONFLICT | INDEX_KEY_SPECS_CONFLICT) => {}
+                Some(_) | None => return Err(from_driver(&error)),
+            },
+        }
+        let standing = self.jobs.list_indexes().await.map_err(|e| from_driver(&e))?;
+        let standing: Vec<IndexModel> = standing.try_collect().await.map_err(|e| from_driver(&e))?;
+        let ours = indexes();
+        for other in standing.iter().filter(|standing| ours.iter().any(|own| is_another(standing, own))) {
+            let name = name_of(other).expect("it has the name of one of ours");
+            match self.jobs.drop_index(name).await {
+                Err(error) if command_code(&error) != Some(INDEX_NOT_FOUND) => {
+                    return Err(from_driver(&error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        self.jobs.create_indexes(ours).await.map_err(|e| from_driver(&e)).map(|_| ())
     }
 
     /// The view is left alone where it is as it should be, and changed in place where not, so that nobody who reads
@@ -259,6 +291,23 @@ fn indexes() -> [IndexModel; 5] {
 fn index(name: &str, keys: Document, only: Option<Document>) -> IndexModel {
     let options = IndexOptions::builder().name(name.to_owned()).partial_filter_expression(only).build();
     IndexModel::builder().keys(keys).options(options).build()
+}
+
+fn name_of(index: &IndexModel) -> Option<&str> {
+    index.options.as_ref()?.name.as_deref()
+}
+
+/// Whether this one stands where ours belongs: it has the name, and other keys or another filter.
+fn is_another(standing: &IndexModel, own: &IndexModel) -> bool {
+    // In their order, which is part of an index. Ours all ascend, in whatever width the server hands that back.
+    let keys = |index: &IndexModel| -> Vec<(String, bool)> {
+        let ascends =
+            |way: &Bson| way.as_i32() == Some(1) || way.as_i64() == Some(1) || way.as_f64() == Some(1.0);
+        index.keys.iter().map(|(field, way)| (field.clone(), ascends(way))).collect()
+    };
+    let filter =
+        |index: &IndexModel| index.options.as_ref().and_then(|o| o.partial_filter_expression.clone());
+    name_of(standing) == name_of(own) && (keys(standing) != keys(own) || filter(standing) != filter(own))
 }
 
 /// The layout by type, and the invariants by expression. Fields that are not named are allowed.
