@@ -367,6 +367,7 @@ async fn init_may_run_again_and_on_a_live_database() {
                 "_id_",
                 "account",
                 "dead_letters",
+                "failed",
                 "first_attempts_under_way",
                 "overdue_retries",
                 "retries_under_way",

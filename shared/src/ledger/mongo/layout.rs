@@ -255,7 +255,7 @@ fn view() -> Vec<Document> {
 
 /// Each serves one reader; the partial ones hold only the jobs that their reader looks for, so what is delivered
 /// costs them nothing.
-fn indexes() -> [IndexModel; 5] {
+fn indexes() -> [IndexModel; 6] {
     let running = Phase::Running.as_str();
     [
         // Balance and statement of one account.
@@ -279,13 +279,15 @@ fn indexes() -> [IndexModel; 5] {
             doc! { "imported.at": 1, "created_at": 1, "_id": 1 },
             Some(doc! { "phase": running, "attempts": 0 }),
         ),
-        // The listing of dead letters, in pages by id.
-        index(
-            "dead_letters",
-            doc! { "phase": 1, "_id": 1 },
-            Some(doc! { "phase": Phase::DeadLettered.as_str() }),
-        ),
+        // What a person decides about, in pages by id: one each, since between the two phases' words lies that of
+        // the many jobs that were delivered.
+        set_aside_in("dead_letters", Phase::DeadLettered),
+        set_aside_in("failed", Phase::Failed),
     ]
+}
+
+fn set_aside_in(name: &str, phase: Phase) -> IndexModel {
+    index(name, doc! { "phase": 1, "_id": 1 }, Some(doc! { "phase": phase.as_str() }))
 }
 
 fn index(name: &str, keys: Document, only: Option<Document>) -> IndexModel {

@@ -142,13 +142,20 @@ impl LedgerReader for MongoLedger {
         Ok(totals)
     }
 
+    /// A report, since it looks at every job of a replay.
     async fn any_live_job(&self) -> Result<Option<String>, LedgerError> {
-        bounded(async {
-            let find = self.jobs.find_one(doc! { "replayed": { "$ne": true } }).projection(doc! { "_id": 1 });
-            let found = find.await.map_err(|e| from_driver(&e))?;
-            Ok(found.as_ref().map(document::id_text))
+        let pipeline = vec![
+            doc! { "$match": { "replayed": { "$ne": true } } },
+            doc! { "$limit": 1 },
+            doc! { "$project": { "_id": 1 } },
+        ];
+        let mut live = None;
+        self.report(pipeline, |job| {
+            live = Some(document::id_text(&job));
+            Ok(())
         })
-        .await
+        .await?;
+        Ok(live)
     }
 }
 
