@@ -532,6 +532,9 @@ async fn a_server_that_is_down_is_an_error_that_shows_no_secret() {
     assert!(error.is_unavailable(), "{error:?}");
     let shown = format!("{error} {error:?} {ledger:?}");
     assert!(!shown.contains("s3cret") && !shown.contains("someone"), "{shown}");
+    let said = error.to_string();
+    assert!(said.contains(&format!("no server could be selected: 127.0.0.1:{port}: ")), "{said}");
+    assert!(said.ends_with("; try again") && !said.contains(['{', '}', '[']), "{said}");
 }
 
 #[tokio::test]
