@@ -351,9 +351,10 @@ async fn init_may_run_again_and_on_a_live_database() {
     // Somebody charged before anybody ran init, and an older version had another view.
     ledger.charge(&charge(&job_id("early"), 40, 5), at(0)).await.unwrap();
     database.create_collection("ledger").view_on("jobs").pipeline(vec![doc! { "$match": {} }]).await.unwrap();
-    assert!(ledger.is_initialised().await.unwrap());
+    assert!(!ledger.is_initialised().await.unwrap(), "the collection is there, the validator is not");
     for _ in 0..2 {
         ledger.init().await.unwrap();
+        assert!(ledger.is_initialised().await.unwrap());
         let row = database.collection::<Document>("ledger").find_one(doc! {}).await.unwrap().unwrap();
         assert_eq!(row.get_str("_id").unwrap(), "early:charge");
         let broken =

@@ -55,12 +55,15 @@ impl MongoLedger {
         self.ensure_view().await
     }
 
-    /// Whether [`MongoLedger::init`] has run on this database: whether collection `jobs` is there.
+    /// Whether [`MongoLedger::init`] has run on this database: whether collection `jobs` is there and has a validator of
+    /// ours, of whichever version. A program that charges makes the collection, but not the validator.
     ///
     /// # Errors
     /// As for any read.
     pub async fn is_initialised(&self) -> Result<bool, LedgerError> {
-        bounded(async { Ok(self.specification(JOBS).await?.is_some()) }).await
+        let found = bounded(self.specification(JOBS)).await?;
+        let has_ours = |standing: Document| validator().keys().all(|part| standing.contains_key(part));
+        Ok(found.and_then(|found| found.options.validator).is_some_and(has_ours))
     }
 
     /// The same, and room for the view where an old collection of rows has its name.
