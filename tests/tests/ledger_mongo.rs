@@ -458,6 +458,23 @@ async fn a_document_that_is_no_job_is_a_fault_and_stops_nobody() {
 }
 
 #[tokio::test]
+async fn a_first_page_keeps_to_its_limit_however_many_ids_are_no_text() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (MongoLedger::open(&uri).await.unwrap(), raw(&uri).await);
+    jobs(&database).insert_many((0..7).map(|id| doc! { "_id": id })).await.unwrap();
+    let ids = |page: Vec<(String, _)>| page.into_iter().map(|(id, _)| id).collect::<Vec<String>>();
+    assert_eq!(ids(ledger.jobs(None, None, 4).await.unwrap()), ["0", "(6 documents more)"]);
+    for id in ["a", "b", "c"] {
+        ledger.charge(&charge(&job_id(id), 40, 5), at(0)).await.unwrap();
+    }
+    let first = ids(ledger.jobs(None, None, 4).await.unwrap());
+    assert_eq!(first, ["0", "(6 documents more)", "a", "b"]);
+    assert_eq!(ids(ledger.jobs(None, Some("b"), 4).await.unwrap()), ["c"]);
+    assert_eq!(ids(ledger.jobs(None, None, 1).await.unwrap()), ["a"]);
+    assert_eq!(ids(ledger.jobs(None, None, 14).await.unwrap()).len(), 10, "all of them where there is room");
+}
+
+#[tokio::test]
 async fn a_job_that_cannot_be_read_hides_no_other_from_a_drain() {
     let uri = servers::fresh_database();
     // Without the validator, as another program's `bypassDocumentValidation`.
