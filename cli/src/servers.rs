@@ -93,7 +93,8 @@ impl Store for ServerStore {
         }
         self.ledger.init().await?;
         eprintln!(
-            "note: the database had no collection `jobs`; it was initialised first, as `recoup init` does"
+            "note: the database had no collection `jobs` with its validator; it was initialised first, as `recoup init` \
+             does"
         );
         Ok(())
     }

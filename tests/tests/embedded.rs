@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use recoup::backoff::{RetryPolicy, Roll};
 use recoup::clock::Timestamp;
 use recoup::embedded::{APPLICATION_ID, Embedded, EmbeddedError, SCHEMA_VERSION};
-use recoup::job::{AccountId, Cost, EntryType, Job, JobId, Phase};
+use recoup::job::{AccountId, Cost, EntryType, Job, JobId, MAX_ATTEMPT, Phase};
 use recoup::ledger::sqlite::SqliteLedger;
-use recoup::ledger::{Ledger, LedgerError, LedgerReader};
+use recoup::ledger::{Found, Ledger, LedgerError, LedgerReader, Outstanding};
 use recoup::queue::sqlite::SqliteQueue;
 use recoup::queue::{List, QueueError, RetryEntry, RetryQueue};
 use recoup::transition::{Charge, ChargeOutcome, Failure, FailureOutcome, SuccessOutcome};
@@ -327,6 +327,68 @@ fn no_sequence_of_updates_by_hand_breaks_an_invariant() {
             before = after;
         }
     });
+}
+
+#[tokio::test]
+async fn an_insert_by_hand_is_held_to_the_shape_of_an_id_and_to_the_most_attempts() {
+    let place = Place::new();
+    let file = place.stranger();
+    let insert = |job_id: &str, account_id: &str, max_attempts: i64| {
+        file.execute(
+            "INSERT INTO jobs (job_id, account_id, cost, is_refunded, is_reclaimed, phase, attempts, max_attempts,
+                               counted_events, created_at, updated_at, replayed)
+             VALUES (?1, ?2, 1, 0, 0, 'running', 0, ?3, '[]', 0, 0, 0)",
+            (job_id, account_id, max_attempts),
+        )
+    };
+    let long = |count| "é".repeat(count);
+    let texts = [
+        "",
+        " ",
+        "\u{2003} ",
+        "\u{a0}",
+        "\t",
+        "a\n",
+        "a\tb",
+        "a\0b",
+        "a\u{7f}",
+        "a\u{9f}b",
+        "a",
+        " a",
+        "$where",
+    ];
+    for (number, text) in texts.map(str::to_owned).into_iter().chain([long(256), long(257)]).enumerate() {
+        let is_id = JobId::new(text.as_str()).is_ok();
+        let as_job = insert(&text, "a1", 5);
+        assert_eq!(as_job.is_ok(), is_id, "job_id {text:?}: {as_job:?}");
+        let as_account = insert(&format!("job {number}"), &text, 5);
+        assert_eq!(as_account.is_ok(), is_id, "account_id {text:?}: {as_account:?}");
+    }
+    let most = i64::from(MAX_ATTEMPT);
+    assert!(insert("at most", "a1", most).is_ok());
+    assert!(insert("one more", "a1", most + 1).is_err());
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_hides_no_other_from_a_drain() {
+    let place = Place::new();
+    for id in ["a", "b", "c"] {
+        place.ledger.charge(&charge(id), at(0)).await.unwrap();
+    }
+    place
+        .stranger()
+        .execute_batch(
+            "PRAGMA ignore_check_constraints = ON;
+             INSERT INTO jobs SELECT char(9), account_id, cost, 0, NULL, 0, NULL, NULL, phase, 0, 5, NULL, NULL, NULL,
+                                     NULL, '[]', NULL, created_at, updated_at, 0 FROM jobs WHERE job_id = 'a'",
+        )
+        .unwrap();
+    let page = |after| place.ledger.outstanding(Outstanding::SilentFirstAttempt, at(9), after, 2);
+    let ids = |page: &[Found]| page.iter().map(|found| found.job_id.as_str().to_owned()).collect::<Vec<_>>();
+    let first = page(None).await.unwrap();
+    assert_eq!(ids(&first), ["a", "b"]);
+    let second = page(Some(&first[1].cursor())).await.unwrap();
+    assert_eq!(ids(&second), ["c"]);
 }
 
 #[tokio::test]

@@ -4,10 +4,11 @@
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, DateTime, Document, doc, oid::ObjectId};
 use mongodb::error::{ErrorKind, WriteFailure};
-use mongodb::{Client, Collection, Database};
+use mongodb::options::IndexOptions;
+use mongodb::{Client, Collection, Database, IndexModel};
 use recoup::job::{Job, JobId, Phase};
 use recoup::ledger::mongo::{MongoLedger, OpenError};
-use recoup::ledger::{Ledger, LedgerError, LedgerReader};
+use recoup::ledger::{Found, Ledger, LedgerError, LedgerReader, Outstanding};
 use recoup_tests::ledger_suite::commands::{Command, charge, failure_of, failure_with};
 use recoup_tests::ledger_suite::{Fresh, at, job_id, stored};
 use recoup_tests::{ledger_suite, servers};
@@ -177,6 +178,43 @@ async fn other_writers_cannot_break_an_invariant() {
 }
 
 #[tokio::test]
+async fn other_writers_are_held_to_the_shape_of_an_id() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let [_, waiting] = two_jobs(&ledger, &database).await;
+    let long = |count| "é".repeat(count);
+    let texts = [
+        "",
+        " ",
+        "\u{2003} ",
+        "\u{a0}",
+        "\t",
+        "a\n",
+        "a\tb",
+        "a\0b",
+        "a\u{7f}",
+        "a\u{9f}b",
+        "a",
+        " a",
+        "$where",
+    ];
+    for text in texts.map(str::to_owned).into_iter().chain([long(256), long(257)]) {
+        let is_id = JobId::new(text.as_str()).is_ok();
+        let own_id = format!("{}'s", text.escape_debug().take(200).collect::<String>());
+        for (field, fields) in [
+            ("_id", doc! { "_id": &text }),
+            ("account_id", doc! { "_id": format!("account {own_id}"), "account_id": &text }),
+            ("counted_events", doc! { "_id": format!("event {own_id}"), "counted_events": [&text] }),
+        ] {
+            let document: Document = waiting.clone().into_iter().chain(fields).collect();
+            let inserted = jobs(&database).insert_one(document).await;
+            assert_eq!(inserted.is_ok(), is_id, "{field} {text:?}: {inserted:?}");
+            assert!(inserted.err().is_none_or(|error| is_invalid(&error)), "{field} {text:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn other_writers_may_write_what_keeps_the_invariants() {
     let uri = servers::fresh_database();
     let (ledger, database) = (ready(&uri).await, raw(&uri).await);
@@ -313,9 +351,10 @@ async fn init_may_run_again_and_on_a_live_database() {
     // Somebody charged before anybody ran init, and an older version had another view.
     ledger.charge(&charge(&job_id("early"), 40, 5), at(0)).await.unwrap();
     database.create_collection("ledger").view_on("jobs").pipeline(vec![doc! { "$match": {} }]).await.unwrap();
-    assert!(ledger.is_initialised().await.unwrap());
+    assert!(!ledger.is_initialised().await.unwrap(), "the collection is there, the validator is not");
     for _ in 0..2 {
         ledger.init().await.unwrap();
+        assert!(ledger.is_initialised().await.unwrap());
         let row = database.collection::<Document>("ledger").find_one(doc! {}).await.unwrap().unwrap();
         assert_eq!(row.get_str("_id").unwrap(), "early:charge");
         let broken =
@@ -329,6 +368,7 @@ async fn init_may_run_again_and_on_a_live_database() {
                 "_id_",
                 "account",
                 "dead_letters",
+                "failed",
                 "first_attempts_under_way",
                 "overdue_retries",
                 "retries_under_way",
@@ -336,6 +376,43 @@ async fn init_may_run_again_and_on_a_live_database() {
         );
     }
     assert_eq!(stored(&ledger, &job_id("early")).await.net, -40);
+}
+
+#[tokio::test]
+async fn init_builds_an_index_anew_that_an_earlier_version_had_otherwise() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (ready(&uri).await, raw(&uri).await);
+    let indexes = || async {
+        let found: Vec<IndexModel> =
+            jobs(&database).list_indexes().await.unwrap().try_collect().await.unwrap();
+        let plain = found.into_iter().map(|index| {
+            let options = index.options.unwrap();
+            (options.name.unwrap(), index.keys, options.partial_filter_expression)
+        });
+        let mut plain: Vec<_> = plain.collect();
+        plain.sort_by(|one, other| one.0.cmp(&other.0));
+        plain
+    };
+    let right = indexes().await;
+    let other_filter = doc! { "phase": "delivered" };
+    for (name, keys, only) in [
+        ("overdue_retries", doc! { "_id": 1, "not_before": 1 }, Some(doc! { "phase": "retry_waiting" })),
+        ("dead_letters", doc! { "phase": 1, "_id": 1 }, Some(other_filter)),
+        ("account", doc! { "account_id": -1 }, None),
+        ("of another program", doc! { "tenant": 1 }, None),
+    ] {
+        if right.iter().any(|(standing, _, _)| standing == name) {
+            jobs(&database).drop_index(name).await.unwrap();
+        }
+        let options = IndexOptions::builder().name(name.to_owned()).partial_filter_expression(only).build();
+        let model = IndexModel::builder().keys(keys).options(options).build();
+        jobs(&database).create_index(model).await.unwrap();
+    }
+    ledger.init().await.unwrap();
+    let mut after = indexes().await;
+    after.retain(|(name, _, _)| name != "of another program");
+    assert_eq!(after, right);
+    assert_eq!(indexes().await.len(), right.len() + 1, "another program's index stays");
 }
 
 #[tokio::test]
@@ -381,6 +458,63 @@ async fn a_document_that_is_no_job_is_a_fault_and_stops_nobody() {
 }
 
 #[tokio::test]
+async fn a_first_page_keeps_to_its_limit_however_many_ids_are_no_text() {
+    let uri = servers::fresh_database();
+    let (ledger, database) = (MongoLedger::open(&uri).await.unwrap(), raw(&uri).await);
+    jobs(&database).insert_many((0..7).map(|id| doc! { "_id": id })).await.unwrap();
+    let ids = |page: Vec<(String, _)>| page.into_iter().map(|(id, _)| id).collect::<Vec<String>>();
+    assert_eq!(ids(ledger.jobs(None, None, 4).await.unwrap()), ["0", "(6 documents more)"]);
+    for id in ["a", "b", "c"] {
+        ledger.charge(&charge(&job_id(id), 40, 5), at(0)).await.unwrap();
+    }
+    let first = ids(ledger.jobs(None, None, 4).await.unwrap());
+    assert_eq!(first, ["0", "(6 documents more)", "a", "b"]);
+    assert_eq!(ids(ledger.jobs(None, Some("b"), 4).await.unwrap()), ["c"]);
+    assert_eq!(ids(ledger.jobs(None, None, 1).await.unwrap()), ["a"]);
+    assert_eq!(ids(ledger.jobs(None, None, 14).await.unwrap()).len(), 10, "all of them where there is room");
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_hides_no_other_from_a_drain() {
+    let uri = servers::fresh_database();
+    // Without the validator, as another program's `bypassDocumentValidation`.
+    let (ledger, database) = (MongoLedger::open(&uri).await.unwrap(), raw(&uri).await);
+    for (id, seconds) in [("good 1", 0), ("good 2", 1), ("good 3", 2)] {
+        ledger.charge(&charge(&job_id(id), 40, 5), at(seconds)).await.unwrap();
+    }
+    let good = document(&database, &job_id("good 1")).await;
+    let before_all_years = DateTime::from_millis(-100_000_000_000_000);
+    for fields in [
+        doc! { "_id": ObjectId::new() },
+        doc! { "_id": 7 },
+        doc! { "_id": "a\tb" },
+        doc! { "_id": " " },
+        doc! { "_id": "f".repeat(257) },
+        doc! { "_id": "long ago", "created_at": before_all_years },
+    ] {
+        let odd: Document = good.clone().into_iter().chain(fields).collect();
+        jobs(&database).insert_one(odd).await.unwrap();
+    }
+    for limit in [1, 2, 3, 100] {
+        let (mut ids, mut after) = (Vec::new(), None);
+        loop {
+            let page = ledger
+                .outstanding(Outstanding::SilentFirstAttempt, at(9), after.as_ref(), limit)
+                .await
+                .unwrap();
+            assert!(page.len() <= limit);
+            ids.extend(page.iter().map(|found| found.job_id.as_str().to_owned()));
+            after = page.last().map(Found::cursor);
+            // As a drain reads on: a page that is not full is the last one.
+            if page.len() < limit {
+                break;
+            }
+        }
+        assert_eq!(ids, ["good 1", "good 2", "good 3"], "in pages of {limit}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_string_that_asks_for_less_durability_is_refused_without_showing_it() {
     for option in
         ["w=0", "w=1", "w=2", "w=tag", "journal=false", "w=majority&journal=false", "w=1&journal=true"]
@@ -416,6 +550,9 @@ async fn a_server_that_is_down_is_an_error_that_shows_no_secret() {
     assert!(error.is_unavailable(), "{error:?}");
     let shown = format!("{error} {error:?} {ledger:?}");
     assert!(!shown.contains("s3cret") && !shown.contains("someone"), "{shown}");
+    let said = error.to_string();
+    assert!(said.contains(&format!("no server could be selected: 127.0.0.1:{port}: ")), "{said}");
+    assert!(said.ends_with("; try again") && !said.contains(['{', '}', '[']), "{said}");
 }
 
 #[tokio::test]

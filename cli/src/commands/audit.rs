@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use recoup::clock::{Clock, Timestamp};
 use recoup::job::{Job, JobId, Phase};
-use recoup::ledger::LedgerReader;
+use recoup::ledger::{LedgerError, LedgerReader};
 use recoup::queue::{RetryEntry, RetryQueue};
 use serde::Serialize;
 
@@ -56,16 +56,16 @@ pub(crate) async fn run<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
             audit.findings.jobs += 1;
             match job {
                 Ok(job) if job.violations().is_empty() => expected.extend(audit.expected_entry(job)),
-                Ok(_) | Err(_) => audit.look_again(id).await?,
+                Ok(_) => audit.look_again(id, None).await?,
+                Err(fault) => audit.look_again(id, Some(fault)).await?,
             }
         }
         audit.compare_queue(&expected).await?;
         progress.at(audit.findings.jobs);
-        let full = page.len() == PAGE;
-        after = page.into_iter().last().map(|(id, _)| id);
-        if !full {
+        if page.len() < PAGE {
             break;
         }
+        after = page.into_iter().last().map(|(id, _)| id);
     }
     progress.done();
     audit.end()
@@ -81,8 +81,9 @@ struct Audit<'a, S> {
 }
 
 impl<S: Store> Audit<'_, S> {
-    /// Reads a job again that seemed wrong, and reports what still is.
-    async fn look_again(&mut self, id: &str) -> Result<(), Stop> {
+    /// Reads a job again that seemed wrong, and reports what still is. A fault that no job of this id has is that of a
+    /// document whose id is no text, and cannot be asked for again.
+    async fn look_again(&mut self, id: &str, fault: Option<&LedgerError>) -> Result<(), Stop> {
         let Ok(job_id) = JobId::new(id) else {
             return self.report(
                 id,
@@ -96,7 +97,10 @@ impl<S: Store> Audit<'_, S> {
                 }
                 Ok(())
             }
-            Ok(None) => self.report(id, "the job was there and is gone; jobs are never removed"),
+            Ok(None) => {
+                let gone = || "the job was there and is gone; jobs are never removed".to_owned();
+                self.report(id, &fault.map_or_else(gone, ToString::to_string))
+            }
             Err(error) if error.is_unavailable() => Err(error.into()),
             Err(error) => self.report(id, &error.to_string()),
         }

@@ -142,11 +142,10 @@ pub(crate) async fn export<S: Store>(desk: Desk<'_, S>, args: ExportArgs) -> Res
         }
         done += page.len() as u64;
         progress.at(done);
-        let full = page.len() == PAGE;
-        after = page.into_iter().last().map(|(id, _)| id);
-        if !full {
+        if page.len() < PAGE {
             break;
         }
+        after = page.into_iter().last().map(|(id, _)| id);
     }
     progress.done();
     faults.end("were left out of the export")

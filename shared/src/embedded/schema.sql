@@ -20,7 +20,7 @@ CREATE TABLE jobs (
     phase             TEXT    NOT NULL
                       CHECK (phase IN ('running', 'retry_waiting', 'dead_lettered', 'failed', 'delivered')),
     attempts          INTEGER NOT NULL CHECK (attempts BETWEEN 0 AND 2147483647),
-    max_attempts      INTEGER NOT NULL CHECK (max_attempts BETWEEN 0 AND 4294967295),
+    max_attempts      INTEGER NOT NULL CHECK (max_attempts BETWEEN 0 AND 2147483647),
     not_before        INTEGER,
     dispatched_at     INTEGER,
     last_error_reason TEXT,
@@ -31,6 +31,15 @@ CREATE TABLE jobs (
     updated_at        INTEGER NOT NULL,
     replayed          INTEGER NOT NULL CHECK (replayed IN (0, 1)),
 
+    -- What the program takes for an id: no control character (NUL ends what GLOB sees), and not only white space.
+    CHECK (instr(job_id, char(0)) = 0),
+    CHECK (job_id NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'),
+    CHECK (trim(job_id, char(32, 160, 5760, 8192, 8193, 8194, 8195, 8196, 8197, 8198, 8199, 8200, 8201, 8202, 8232,
+                             8233, 8239, 8287, 12288)) <> ''),
+    CHECK (instr(account_id, char(0)) = 0),
+    CHECK (account_id NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'),
+    CHECK (trim(account_id, char(32, 160, 5760, 8192, 8193, 8194, 8195, 8196, 8197, 8198, 8199, 8200, 8201, 8202, 8232,
+                                 8233, 8239, 8287, 12288)) <> ''),
     -- The entries that the flags ask for have a time each, in order.
     CHECK (is_refunded = (refunded_at IS NOT NULL)),
     CHECK (is_reclaimed = (reclaimed_at IS NOT NULL)),

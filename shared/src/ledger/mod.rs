@@ -217,7 +217,9 @@ pub trait Ledger: Send + Sync {
         retries: &[(JobId, u32)],
     ) -> impl Future<Output = Result<HashSet<(JobId, u32)>, LedgerError>> + Send;
 
-    /// Up to `limit` jobs of this kind whose time is `until` or earlier, oldest first, after the place `after`.
+    /// Up to `limit` jobs of this kind whose time is `until` or earlier, oldest first, after the place `after`. One that
+    /// cannot be read is logged and passed over, so that it costs its neighbours nothing; the page is filled from
+    /// behind it.
     fn outstanding(
         &self,
         kind: Outstanding,

@@ -1,6 +1,7 @@
 //! What is different on the servers.
 
-use mongodb::bson::{Document, doc};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, DateTime, Document, doc};
 use recoup_tests::servers::redis_url;
 use serde_json::json;
 
@@ -88,6 +89,37 @@ async fn an_audit_finds_what_redis_lost() {
     assert!(recoup.run(&["--json", "drain"]).stdout.contains(r#""swept":1"#));
     recoup.ok(&["audit"]);
     database(&recoup).await.drop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_id_that_is_no_text_is_named_and_hides_no_job_of_the_pages_to_come() {
+    let recoup = Recoup::on_servers();
+    // Without the validator, and more jobs than stand on one page of the audit and the export.
+    let database = database(&recoup).await;
+    let jobs = database.collection::<Document>("jobs");
+    let at = DateTime::now();
+    let job = |id: Bson| {
+        doc! {
+            "_id": id, "schema": 1, "account_id": "a1", "cost": 40_i64, "is_refunded": false, "is_reclaimed": false,
+            "phase": "running", "attempts": 0, "max_attempts": 5, "net": -40_i64, "created_at": at, "updated_at": at,
+            "entries": [{ "type": "charge", "amount": -40_i64, "created_at": at }],
+        }
+    };
+    let object_id = ObjectId::new();
+    let ids = (0..503).map(|number| Bson::from(format!("j{number:03}")));
+    jobs.insert_many(ids.chain([object_id.into()]).map(job)).await.unwrap();
+
+    let run = recoup.run(&["audit"]);
+    let why = format!(
+        "job ObjectId({object_id}) cannot be read: _id is ObjectId, not a string; run `recoup audit`"
+    );
+    assert_eq!((run.status, run.stdout), (1, format!("job ObjectId({object_id}): {why}\n")));
+    assert!(run.stderr.contains("found 1 violation in 504 jobs"), "{}", run.stderr);
+
+    let run = recoup.run(&["--json", "export"]);
+    assert_eq!((run.status, run.stdout.lines().count()), (1, 503));
+    assert!(run.stderr.contains(&why), "{}", run.stderr);
+    database.drop().await.unwrap();
 }
 
 #[test]

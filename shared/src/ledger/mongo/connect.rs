@@ -5,6 +5,7 @@
 //! No message shows the string or a part of it: where a password is not percent-encoded, any part of it may end up
 //! where a host, a port or a database name is expected.
 
+use std::future::{Future, IntoFuture};
 use std::time::Duration;
 
 use mongodb::error::ErrorKind;
@@ -13,6 +14,9 @@ use mongodb::options::{
     WriteConcern,
 };
 use mongodb::{Client, Database};
+
+use super::CALL_BOUND;
+use crate::clock::Deadline;
 
 /// The database where the connection string's path names none.
 const DEFAULT_DATABASE: &str = "recoup";
@@ -38,9 +42,15 @@ pub enum OpenError {
          percent-encoded); {EXAMPLE}"
     )]
     NotAConnectionString,
-    /// The host of a `mongodb+srv` address has no SRV record, or no name server answered.
+    /// The host of a `mongodb+srv` address has no SRV record, or a name server said that it could not answer.
     #[error("MONGODB_URI names a host that DNS does not resolve; {EXAMPLE}")]
     Unresolved,
+    /// The name servers kept silent.
+    #[error(
+        "MONGODB_URI names a host for which no name server answered within {} ms; see whether DNS can be reached, \
+         and try again", CALL_BOUND.as_millis()
+    )]
+    NoNameServer,
     /// What stands in its path cannot be a database.
     #[error("MONGODB_URI has a path that is not the name of a database; {EXAMPLE}")]
     BadDatabase,
@@ -54,10 +64,7 @@ pub enum OpenError {
 
 /// A client for this connection string, and the ledger's database. Connects with the first operation.
 pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
-    let mut options = ClientOptions::parse(uri).await.map_err(|error| {
-        let unresolved = matches!(*error.kind, ErrorKind::DnsResolve { .. });
-        if unresolved { OpenError::Unresolved } else { OpenError::NotAConnectionString }
-    })?;
+    let mut options = within(CALL_BOUND, ClientOptions::parse(uri).into_future()).await?;
     refuse_weak(options.write_concern.as_ref())?;
     options.write_concern = Some(
         WriteConcern::builder().w(Acknowledgment::Majority).w_timeout(WRITE_TIMEOUT).journal(true).build(),
@@ -81,6 +88,19 @@ pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
     Ok(client.database(&name))
 }
 
+/// What the driver makes of the string. It asks the name servers where that is a `mongodb+srv` address, and has no
+/// bound on how long all of them may keep silent.
+async fn within(
+    bound: Duration,
+    parse: impl Future<Output = mongodb::error::Result<ClientOptions>>,
+) -> Result<ClientOptions, OpenError> {
+    let parsed = Deadline::after(bound).bound(parse).await.ok_or(OpenError::NoNameServer)?;
+    parsed.map_err(|error| {
+        let unresolved = matches!(*error.kind, ErrorKind::DnsResolve { .. });
+        if unresolved { OpenError::Unresolved } else { OpenError::NotAConnectionString }
+    })
+}
+
 fn refuse_weak(asked: Option<&WriteConcern>) -> Result<(), OpenError> {
     let Some(asked) = asked else { return Ok(()) };
     match asked.w {
@@ -98,6 +118,13 @@ fn refuse_weak(asked: Option<&WriteConcern>) -> Result<(), OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn name_servers_that_keep_silent_are_not_waited_for() {
+        let silent = within(Duration::from_millis(1), std::future::pending()).await.unwrap_err();
+        assert_eq!(silent, OpenError::NoNameServer);
+        assert!(silent.to_string().starts_with("MONGODB_URI names a host for which no name server answered"));
+    }
 
     #[tokio::test]
     async fn durability_and_reads_are_ours_whatever_the_string_says() {

@@ -85,16 +85,48 @@ fn describe(error: &Error) -> String {
             format!("write concern not met: {}", coded(failed.code, &failed.code_name, &failed.message))
         }
         ErrorKind::Io(io) => io.to_string(),
-        // Behind the cause the driver lists labels, further causes and the server's raw reply.
-        ErrorKind::ServerSelection { message, .. } => {
-            message.split_once(", labels:").map_or(message.as_str(), |(cause, _)| cause).to_owned()
-        }
+        ErrorKind::ServerSelection { message, .. } => not_selected(message),
         other => other.to_string(),
     };
     text.char_indices().nth(MAX_TEXT).map_or_else(|| text.clone(), |(end, _)| format!("{}…", &text[..end]))
 }
 
+/// The first server that said why, and what it said. The driver's text goes on with the whole topology, each server
+/// with its labels, further causes and raw replies: `… Servers: [ { Address: db:27017, Type: Unknown, Error: Kind: I/O
+/// error: connection refused, labels: {…} … }, …`.
+fn not_selected(message: &str) -> String {
+    let first = || {
+        let (servers, said) = message.split_once("Error: Kind: ")?;
+        let (_, server) = servers.rsplit_once("Address: ")?;
+        let address = server.split([',', ' ']).next()?;
+        let reason = said.split(", labels:").next()?.trim_end_matches(['}', ']', ' ', ',']);
+        Some(format!("no server could be selected: {address}: {reason}"))
+    };
+    first().unwrap_or_else(|| "no server could be selected: none of them is a primary".to_owned())
+}
+
 fn coded(code: i32, name: &str, message: &str) -> String {
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     format!("code {code}{name}: {message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_topology_the_first_reason_is_passed_on() {
+        let message = "Server selection timeout: No available servers. Topology: { Type: ReplicaSetNoPrimary, Set \
+                       Name: rs0, Servers: [ { Address: a.example:27017, Type: RsSecondary }, { Address: \
+                       b.example:27017, Type: Unknown, Error: Kind: I/O error: Connection refused (os error 111), \
+                       labels: {}, source: None }, { Address: c.example:27017, Type: Unknown, Error: Kind: other, \
+                       labels: {} } ] }";
+        assert_eq!(
+            not_selected(message),
+            "no server could be selected: b.example:27017: I/O error: Connection refused (os error 111)"
+        );
+        let nobody = "Server selection timeout: No available servers. Topology: { Type: ReplicaSetNoPrimary, Servers: \
+                      [ { Address: a.example:27017, Type: RsSecondary } ] }";
+        assert_eq!(not_selected(nobody), "no server could be selected: none of them is a primary");
+    }
 }

@@ -14,7 +14,7 @@ use super::document::SCHEMA;
 use super::errors::{STORE, command_code, from_driver};
 use super::reader::sum_of_entries;
 use super::{JOBS, MongoLedger, Note, bounded};
-use crate::job::{EntryType, MAX_ATTEMPT, MAX_COST, Phase};
+use crate::job::{EntryType, MAX_ATTEMPT, MAX_COST, MAX_ID_CHARS, Phase};
 use crate::ledger::LedgerError;
 
 /// The view with one document an entry.
@@ -29,6 +29,18 @@ const NAMESPACE_EXISTS: i32 = 48;
 /// The collection is not there, or no longer.
 const NAMESPACE_NOT_FOUND: i32 = 26;
 
+/// There is an index with the same keys and another name or other options.
+const INDEX_OPTIONS_CONFLICT: i32 = 85;
+/// There is another index of the same name.
+const INDEX_KEY_SPECS_CONFLICT: i32 = 86;
+/// The index is not there, or no longer.
+const INDEX_NOT_FOUND: i32 = 27;
+
+/// The control characters of Unicode, as a class of a regular expression.
+const CONTROLS: &str = r"\x00-\x1f\x7f-\x9f";
+/// Its white space: spelled out, since `\s` is ASCII's alone on MongoDB.
+const BLANKS: &str = "\\s\u{85}\u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}";
+
 impl MongoLedger {
     /// Creates or updates collection, validator, indexes and view. Safe to run again, by several at once, and on a
     /// live database. Building an index on many jobs takes its time, so only the first answer is bounded.
@@ -39,16 +51,19 @@ impl MongoLedger {
     pub async fn init(&self) -> Result<(), LedgerError> {
         self.ping().await?;
         self.ensure_collection().await?;
-        self.jobs.create_indexes(indexes()).await.map_err(|e| from_driver(&e))?;
+        self.ensure_indexes().await?;
         self.ensure_view().await
     }
 
-    /// Whether [`MongoLedger::init`] has run on this database: whether collection `jobs` is there.
+    /// Whether [`MongoLedger::init`] has run on this database: whether collection `jobs` is there and has a validator of
+    /// ours, of whichever version. A program that charges makes the collection, but not the validator.
     ///
     /// # Errors
     /// As for any read.
     pub async fn is_initialised(&self) -> Result<bool, LedgerError> {
-        bounded(async { Ok(self.specification(JOBS).await?.is_some()) }).await
+        let found = bounded(self.specification(JOBS)).await?;
+        let has_ours = |standing: Document| validator().keys().all(|part| standing.contains_key(part));
+        Ok(found.and_then(|found| found.options.validator).is_some_and(has_ours))
     }
 
     /// The same, and room for the view where an old collection of rows has its name.
@@ -68,7 +83,7 @@ impl MongoLedger {
             match made {
                 Ok(Some(true)) => {
                     listen(Note::View);
-                    self.jobs.create_indexes(indexes()).await.map_err(|e| from_driver(&e))?;
+                    self.ensure_indexes().await?;
                     listen(Note::Indexes);
                     return Ok(());
                 }
@@ -162,6 +177,31 @@ impl MongoLedger {
         }
     }
 
+    /// No command changes an index: one that bears a name of ours and is another is dropped and built anew. Until that
+    /// is done, its reader looks at more jobs than it must.
+    async fn ensure_indexes(&self) -> Result<(), LedgerError> {
+        match self.jobs.create_indexes(indexes()).await {
+            Ok(_) => return Ok(()),
+            Err(error) => match command_code(&error) {
+                Some(INDEX_OPTIONS_CONFLICT | INDEX_KEY_SPECS_CONFLICT) => {}
+                Some(_) | None => return Err(from_driver(&error)),
+            },
+        }
+        let standing = self.jobs.list_indexes().await.map_err(|e| from_driver(&e))?;
+        let standing: Vec<IndexModel> = standing.try_collect().await.map_err(|e| from_driver(&e))?;
+        let ours = indexes();
+        for other in standing.iter().filter(|standing| ours.iter().any(|own| is_another(standing, own))) {
+            let name = name_of(other).expect("it has the name of one of ours");
+            match self.jobs.drop_index(name).await {
+                Err(error) if command_code(&error) != Some(INDEX_NOT_FOUND) => {
+                    return Err(from_driver(&error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        self.jobs.create_indexes(ours).await.map_err(|e| from_driver(&e)).map(|_| ())
+    }
+
     /// The view is left alone where it is as it should be, and changed in place where not, so that nobody who reads
     /// it meanwhile finds it gone. Some compatible servers take that command and change nothing; there it is made
     /// anew.
@@ -218,7 +258,7 @@ fn view() -> Vec<Document> {
 
 /// Each serves one reader; the partial ones hold only the jobs that their reader looks for, so what is delivered
 /// costs them nothing.
-fn indexes() -> [IndexModel; 5] {
+fn indexes() -> [IndexModel; 6] {
     let running = Phase::Running.as_str();
     [
         // Balance and statement of one account.
@@ -242,18 +282,37 @@ fn indexes() -> [IndexModel; 5] {
             doc! { "imported.at": 1, "created_at": 1, "_id": 1 },
             Some(doc! { "phase": running, "attempts": 0 }),
         ),
-        // The listing of dead letters, in pages by id.
-        index(
-            "dead_letters",
-            doc! { "phase": 1, "_id": 1 },
-            Some(doc! { "phase": Phase::DeadLettered.as_str() }),
-        ),
+        // What a person decides about, in pages by id: one each, since between the two phases' words lies that of
+        // the many jobs that were delivered.
+        set_aside_in("dead_letters", Phase::DeadLettered),
+        set_aside_in("failed", Phase::Failed),
     ]
+}
+
+fn set_aside_in(name: &str, phase: Phase) -> IndexModel {
+    index(name, doc! { "phase": 1, "_id": 1 }, Some(doc! { "phase": phase.as_str() }))
 }
 
 fn index(name: &str, keys: Document, only: Option<Document>) -> IndexModel {
     let options = IndexOptions::builder().name(name.to_owned()).partial_filter_expression(only).build();
     IndexModel::builder().keys(keys).options(options).build()
+}
+
+fn name_of(index: &IndexModel) -> Option<&str> {
+    index.options.as_ref()?.name.as_deref()
+}
+
+/// Whether this one stands where ours belongs: it has the name, and other keys or another filter.
+fn is_another(standing: &IndexModel, own: &IndexModel) -> bool {
+    // In their order, which is part of an index. Ours all ascend, in whatever width the server hands that back.
+    let keys = |index: &IndexModel| -> Vec<(String, bool)> {
+        let ascends =
+            |way: &Bson| way.as_i32() == Some(1) || way.as_i64() == Some(1) || way.as_f64() == Some(1.0);
+        index.keys.iter().map(|(field, way)| (field.clone(), ascends(way))).collect()
+    };
+    let filter =
+        |index: &IndexModel| index.options.as_ref().and_then(|o| o.partial_filter_expression.clone());
+    name_of(standing) == name_of(own) && (keys(standing) != keys(own) || filter(standing) != filter(own))
 }
 
 /// The layout by type, and the invariants by expression. Fields that are not named are allowed.
@@ -281,9 +340,9 @@ fn schema() -> Document {
             "max_attempts", "entries", "net", "created_at", "updated_at",
         ],
         "properties": {
-            "_id": { "bsonType": "string", "minLength": 1 },
+            "_id": id(),
             "schema": whole(i64::from(SCHEMA), i64::from(SCHEMA)),
-            "account_id": { "bsonType": "string", "minLength": 1 },
+            "account_id": id(),
             "cost": whole(1, MAX_COST),
             "is_refunded": { "bsonType": "bool" },
             "refunded_at": { "bsonType": "date" },
@@ -300,7 +359,7 @@ fn schema() -> Document {
                 "required": ["reason", "at"],
                 "properties": { "reason": { "bsonType": "string" }, "at": { "bsonType": "date" } },
             },
-            "counted_events": { "bsonType": "array", "items": { "bsonType": "string" } },
+            "counted_events": { "bsonType": "array", "items": id() },
             "redriven_at": { "bsonType": "date" },
             "entries": {
                 "bsonType": "array",
@@ -320,6 +379,19 @@ fn schema() -> Document {
             "created_at": { "bsonType": "date" },
             "updated_at": { "bsonType": "date" },
         },
+    }
+}
+
+/// What [`crate::job`] takes for an id. In two patterns without anchors, since `$` would let a line break stand at the
+/// end, and not every compatible server looks ahead.
+fn id() -> Document {
+    let most = i32::try_from(MAX_ID_CHARS).expect("256 fits");
+    doc! {
+        "bsonType": "string",
+        "minLength": 1,
+        "maxLength": most,
+        "pattern": format!("[^{BLANKS}]"),
+        "not": { "pattern": format!("[{CONTROLS}]") },
     }
 }
 

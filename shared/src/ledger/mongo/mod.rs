@@ -23,7 +23,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 
@@ -56,6 +56,8 @@ const CALL_BOUND: Duration = Duration::from_millis(4_500);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest of these waits.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// How often a page of outstanding jobs is filled up where some of them cannot be read.
+const EXTRA_PAGES: usize = 10;
 
 /// The ledger in a MongoDB database. Cheap to clone; clones share one pool of connections.
 #[derive(Clone)]
@@ -357,14 +359,36 @@ impl Ledger for MongoLedger {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let Page { filter, sort, by } = outstanding_page(kind, until, after);
-        let found: Vec<Document> = bounded(async {
+        let mut found = Vec::new();
+        let mut after = after.cloned();
+        for _ in 0..=EXTRA_PAGES {
+            let missing = limit - found.len();
+            let Page { filter, sort, by } = outstanding_page(kind, until, after.as_ref());
+            let page = self.outstanding_documents(filter, sort, by, missing).await?;
+            found.extend(page.iter().filter_map(|document| found_or_logged(document, by)));
+            after = page.last().and_then(|document| raw_place(document, by));
+            if page.len() < missing || found.len() == limit || after.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl MongoLedger {
+    async fn outstanding_documents(
+        &self,
+        filter: Document,
+        sort: Document,
+        by: &str,
+        limit: usize,
+    ) -> Result<Vec<Document>, LedgerError> {
+        bounded(async {
             let find = self.jobs.find(filter).projection(doc! { "attempts": 1, by: 1 }).sort(sort);
             let cursor = find.limit(page_limit(limit)).await.map_err(|e| from_driver(&e))?;
             cursor.try_collect().await.map_err(|e| from_driver(&e))
         })
-        .await?;
-        found.iter().map(|document| read_found(document, by)).collect()
+        .await
     }
 }
 
@@ -376,7 +400,8 @@ struct Page {
 }
 
 /// The page of jobs of this kind after a place in their index; the indexes are [`layout`]'s. Documents of an earlier
-/// layout are passed over: they can be neither read nor written before they are imported.
+/// layout are passed over: they can be neither read nor written before they are imported. So are documents whose
+/// `_id` is no string, which no place in the index could go on from.
 ///
 /// A job that runs with `dispatched_at` set was last written when its hand-over was recorded, so its `updated_at` is
 /// the same time, and the order of index (dispatched_at, updated_at, _id) is that of (dispatched_at, _id).
@@ -408,12 +433,13 @@ fn outstanding_page(kind: Outstanding, until: Timestamp, after: Option<&Cursor>)
     };
     let mut times = doc! { "$lte": document::date(until) };
     if let Some(Cursor { at_ms, job_id }) = after {
-        let at = document::date(Timestamp::from_millis(*at_ms));
+        let at = Bson::DateTime(DateTime::from_millis(*at_ms));
         times.insert("$gte", at.clone());
         let further = doc! { by: { "$gt": at.clone() } };
         filter.insert("$or", [further, doc! { by: at, "_id": { "$gt": job_id } }].map(Bson::from).to_vec());
     }
     filter.insert(by, times);
+    filter.insert("_id", doc! { "$type": "string" });
     filter.insert("schema", document::SCHEMA);
     Page { filter, sort, by }
 }
@@ -428,6 +454,21 @@ fn read_found(document: &Document, by: &str) -> Result<Found, LedgerError> {
         })
     };
     found().map_err(|what| LedgerError::Unreadable { job_id: document::id_text(document), what })
+}
+
+/// What cannot be read costs its neighbours nothing.
+fn found_or_logged(document: &Document, by: &str) -> Option<Found> {
+    read_found(document, by)
+        .inspect_err(
+            |error| tracing::error!(job_id = document::id_text(document), %error, "a job is passed over"),
+        )
+        .ok()
+}
+
+/// The place just after this document, whatever else of it can be read.
+fn raw_place(document: &Document, by: &str) -> Option<Cursor> {
+    let at_ms = document.get_datetime(by).ok()?.timestamp_millis();
+    Some(Cursor { at_ms, job_id: document.get_str("_id").ok()?.to_owned() })
 }
 
 fn page_limit(limit: usize) -> i64 {

@@ -51,6 +51,28 @@ impl MongoLedger {
         done.unwrap_or_else(|| Err(unavailable(format!("not done within {} s", REPORT_BOUND.as_secs()))))
     }
 
+    /// The faults of documents whose `_id` is no string, `most` at most.
+    async fn with_other_ids(&self, most: usize) -> Result<Vec<(String, JobOrFault)>, LedgerError> {
+        if most == 0 {
+            return Ok(Vec::new());
+        }
+        let filter = doc! { "_id": { "$type": ID_TYPES[1..].to_vec() } };
+        let mut faults: Vec<_> = self.page(filter.clone(), most).await?.iter().map(read_with_id).collect();
+        if faults.len() == most {
+            let count =
+                bounded(async { self.jobs.count_documents(filter).await.map_err(|e| from_driver(&e)) })
+                    .await?;
+            let more = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(most);
+            if more > 0 {
+                faults.pop();
+                let job_id = format!("({} documents more)", more + 1);
+                let what = "_id is not a string".to_owned();
+                faults.push((job_id.clone(), Err(LedgerError::Unreadable { job_id, what })));
+            }
+        }
+        Ok(faults)
+    }
+
     async fn page(&self, filter: Document, limit: usize) -> Result<Vec<Document>, LedgerError> {
         bounded(async {
             let find = self.jobs.find(filter).sort(doc! { "_id": 1 }).limit(page_limit(limit));
@@ -105,7 +127,8 @@ impl LedgerReader for MongoLedger {
     }
 
     /// In front of the first page of all jobs come the faults of documents whose `_id` is no string at all: they
-    /// stand in no order with the others.
+    /// stand in no order with the others. They take up half of the page at most, so that a page which is full ends in
+    /// a job to go on from; where there are more, the last of these faults counts the rest.
     async fn jobs(
         &self,
         phase: Option<Phase>,
@@ -122,14 +145,11 @@ impl LedgerReader for MongoLedger {
         if let Some(phase) = phase {
             filter.insert("phase", phase.as_str());
         }
-        let mut found = Vec::new();
-        if phase.is_none() && after.is_none() {
-            let other_ids: Vec<&str> = ID_TYPES[1..].to_vec();
-            found = self.page(doc! { "_id": { "$type": other_ids } }, limit).await?;
-        }
-        found.extend(self.page(filter, limit).await?);
-        let read = |document: &Document| document::read_job(document).map_err(LedgerError::from);
-        Ok(found.iter().map(|document| (document::id_text(document), read(document))).collect())
+        let is_first = phase.is_none() && after.is_none();
+        let mut found = if is_first { self.with_other_ids(limit / 2).await? } else { Vec::new() };
+        let jobs = self.page(filter, limit - found.len()).await?;
+        found.extend(jobs.iter().map(read_with_id));
+        Ok(found)
     }
 
     async fn totals(&self) -> Result<Totals, LedgerError> {
@@ -142,14 +162,25 @@ impl LedgerReader for MongoLedger {
         Ok(totals)
     }
 
+    /// A report, since it looks at every job of a replay.
     async fn any_live_job(&self) -> Result<Option<String>, LedgerError> {
-        bounded(async {
-            let find = self.jobs.find_one(doc! { "replayed": { "$ne": true } }).projection(doc! { "_id": 1 });
-            let found = find.await.map_err(|e| from_driver(&e))?;
-            Ok(found.as_ref().map(document::id_text))
+        let pipeline = vec![
+            doc! { "$match": { "replayed": { "$ne": true } } },
+            doc! { "$limit": 1 },
+            doc! { "$project": { "_id": 1 } },
+        ];
+        let mut live = None;
+        self.report(pipeline, |job| {
+            live = Some(document::id_text(&job));
+            Ok(())
         })
-        .await
+        .await?;
+        Ok(live)
     }
+}
+
+fn read_with_id(document: &Document) -> (String, JobOrFault) {
+    (document::id_text(document), document::read_job(document).map_err(LedgerError::from))
 }
 
 /// The sum of a document's entries.
