@@ -69,8 +69,13 @@ enum Injury {
 }
 
 impl Injury {
-    fn random(rng: &mut Rng) -> Self {
-        match rng.u8(0..100) {
+    /// A drain takes longer than a batch, so it is spared more often.
+    fn random(kind: Kind, rng: &mut Rng) -> Self {
+        let most = match kind {
+            Kind::Failed | Kind::Succeeded => 70,
+            Kind::Scheduler => 100,
+        };
+        match rng.u8(0..most) {
             0..20 => Self::Kill(Duration::from_millis(rng.u64(0..80))),
             20..26 => Self::Kill(Duration::from_millis(rng.u64(0..800))),
             26..29 => Self::Freeze(
@@ -189,7 +194,7 @@ impl Slot {
 
     fn injury(&mut self) -> Injury {
         let is_spared = self.world.stage() > Stage::Faults;
-        if is_spared { Injury::None } else { Injury::random(&mut self.rng) }
+        if is_spared { Injury::None } else { Injury::random(self.kind, &mut self.rng) }
     }
 
     /// Invokes the process, which is started where none runs. `None`: it was killed.
