@@ -100,7 +100,7 @@ pub fn canonical(job_id: &JobId, attempts: u32) -> String {
 /// # Errors
 /// [`EntryError`] for a member that another program put there and that is none.
 pub fn parse_member(member: &[u8]) -> Result<(JobId, u32), EntryError> {
-    let parsed: Member = serde_json::from_slice(member).map_err(|e| EntryError::Shape(e.to_string()))?;
+    let parsed: Member = object(member)?;
     let job_id = JobId::new(parsed.job_id)?;
     if !(1..=MAX_ATTEMPT).contains(&parsed.attempts) {
         return Err(EntryError::Attempts(parsed.attempts.to_string()));
@@ -113,7 +113,7 @@ pub fn parse_member(member: &[u8]) -> Result<(JobId, u32), EntryError> {
 /// # Errors
 /// [`EntryError`] says which part is wrong and what it should be.
 pub fn parse_entry(raw: &[u8]) -> Result<RetryEntry, EntryError> {
-    let parsed: Foreign<'_> = serde_json::from_slice(raw).map_err(|e| EntryError::Shape(e.to_string()))?;
+    let parsed: Foreign<'_> = object(raw)?;
     let attempts = serde_json::from_str::<u32>(parsed.attempts.get())
         .ok()
         .filter(|k| (1..=MAX_ATTEMPT).contains(k))
@@ -121,6 +121,14 @@ pub fn parse_entry(raw: &[u8]) -> Result<RetryEntry, EntryError> {
     let not_before = parse_time(parsed.not_before.get())
         .ok_or_else(|| EntryError::NotBefore(shortened(parsed.not_before.get())))?;
     Ok(RetryEntry { job_id: JobId::new(parsed.job_id)?, attempts, not_before })
+}
+
+/// Reads the fields of an object. Serde would take an array for one as well, by position.
+fn object<'a, T: Deserialize<'a>>(raw: &'a [u8]) -> Result<T, EntryError> {
+    if !raw.trim_ascii_start().starts_with(b"{") {
+        return Err(EntryError::Shape("it is no JSON object".to_owned()));
+    }
+    serde_json::from_slice(raw).map_err(|e| EntryError::Shape(e.to_string()))
 }
 
 fn parse_time(json: &str) -> Option<Timestamp> {
@@ -184,6 +192,7 @@ mod tests {
             "",
             "null",
             "[]",
+            r#"["j",1,1768471200000]"#,
             "42",
             "\"\"",
             "{not json",
@@ -209,6 +218,12 @@ mod tests {
             assert!(parse_entry(raw.as_bytes()).is_err(), "{}", shortened(raw));
         }
         assert!(parse_entry(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn a_member_that_is_an_array_is_none() {
+        assert!(parse_member(br#"["j",1]"#).is_err());
+        assert!(parse_member(br#" {"attempts":1,"job_id":"j"}"#).is_ok());
     }
 
     #[test]
