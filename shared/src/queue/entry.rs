@@ -11,9 +11,9 @@ use super::{DeadLetter, Digest};
 use crate::clock::Timestamp;
 use crate::job::{IdError, JobId, MAX_ATTEMPT};
 
-/// The range in which a `not_before` is epoch milliseconds (2001 to 5138). Smaller is a delay or seconds, larger
-/// micro- or nanoseconds: both would be due at once or never, so both are malformed.
-pub const EPOCH_MS: std::ops::Range<i64> = 1_000_000_000_000..100_000_000_000_000;
+/// The range in which a `not_before` is epoch milliseconds (2001 to 5138), both ends included. Smaller is a delay or
+/// seconds, larger micro- or nanoseconds: both would be due at once or never, so both are malformed.
+pub const EPOCH_MS: std::ops::RangeInclusive<i64> = 1_000_000_000_000..=100_000_000_000_000;
 /// The longest malformed text that is kept as it is.
 pub const MAX_KEPT_TEXT: usize = 4096;
 
@@ -186,6 +186,14 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_the_range_of_times_are_times() {
+        for ms in [1_000_000_000_000, 100_000_000_000_000] {
+            let raw = format!(r#"{{"job_id":"j","attempts":1,"not_before":{ms}}}"#);
+            assert_eq!(parse_entry(raw.as_bytes()).unwrap().not_before.as_millis(), ms);
+        }
+    }
+
+    #[test]
     fn what_is_no_entry_is_malformed() {
         let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         for raw in [
@@ -207,7 +215,7 @@ mod tests {
             r#"{"job_id":"j","attempts":"1","not_before":1768471200000}"#,
             r#"{"job_id":"j","attempts":2147483648,"not_before":1768471200000}"#,
             r#"{"job_id":"j","attempts":1,"not_before":999999999999}"#,
-            r#"{"job_id":"j","attempts":1,"not_before":100000000000000}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":100000000000001}"#,
             r#"{"job_id":"j","attempts":1,"not_before":1.5e12}"#,
             r#"{"job_id":"j","attempts":1,"not_before":"2026-01-15T10:00:00"}"#,
             r#"{"job_id":"j","attempts":1,"not_before":null}"#,
