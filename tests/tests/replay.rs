@@ -285,6 +285,19 @@ fn a_gap_of_thousands_of_years_ends() {
 }
 
 #[test]
+fn the_retries_of_a_log_of_any_year_are_dispatched() {
+    for year in ["0001", "1970", "2001", "5138", "9998"] {
+        let recoup = with_log(
+            log(&[("10:00:00", CHARGE_J1), ("10:00:30", FAILED_J1), ("11:00:00", CHARGE_J1)])
+                .replace("2026-", &format!("{year}-")),
+        );
+        let summary = recoup.json(&["replay", "log.jsonl"]);
+        assert_eq!(summary["retries"], json!({"dispatched": 1, "dead_lettered": 0, "waiting": 0}), "{year}");
+        assert_eq!(recoup.rows("dead_letter"), 0, "{year}");
+    }
+}
+
+#[test]
 fn nothing_is_handed_over() {
     let recoup = Recoup::on_a_file().with("DISPATCH_TARGET", "eventbridge:retries");
     let summary = recoup.json(&["replay", &day()]);

@@ -57,7 +57,22 @@ struct Canonical<'a> {
 struct Pushed<'a> {
     job_id: &'a JobId,
     attempts: u32,
-    not_before: i64,
+    not_before: PushedTime,
+}
+
+/// As [`parse_entry`] takes it back.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PushedTime {
+    EpochMs(i64),
+    Rfc3339(Timestamp),
+}
+
+impl From<Timestamp> for PushedTime {
+    fn from(at: Timestamp) -> Self {
+        let ms = at.as_millis();
+        if EPOCH_MS.contains(&ms) { Self::EpochMs(ms) } else { Self::Rfc3339(at) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -82,11 +97,12 @@ impl RetryEntry {
         canonical(&self.job_id, self.attempts)
     }
 
-    /// The form in which it is pushed: `{"job_id":"…","attempts":1,"not_before":1768471200000}`.
+    /// The form in which it is pushed: `{"job_id":"…","attempts":1,"not_before":1768471200000}`. A time that as a number
+    /// would pass for something else, as in the replay of a log of 1999, is written as RFC 3339.
     pub fn pushed(&self) -> String {
-        let pushed =
-            Pushed { job_id: &self.job_id, attempts: self.attempts, not_before: self.not_before.as_millis() };
-        serde_json::to_string(&pushed).expect("a string and two numbers are always JSON")
+        let not_before = self.not_before.into();
+        let pushed = Pushed { job_id: &self.job_id, attempts: self.attempts, not_before };
+        serde_json::to_string(&pushed).expect("strings and numbers are always JSON")
     }
 }
 
@@ -175,6 +191,25 @@ mod tests {
         assert_eq!(parse_entry(entry.pushed().as_bytes()), Ok(entry.clone()));
         assert_eq!(parse_member(entry.canonical().as_bytes()), Ok((entry.job_id.clone(), 3)));
         assert_eq!(entry.canonical(), r#"{"job_id":"j\"1","attempts":3}"#);
+    }
+
+    #[test]
+    fn an_entry_of_any_year_is_read_back_as_it_was_pushed() {
+        for time in [
+            "0000-01-01T00:00:00.000Z",
+            "0001-06-15T12:00:00.001Z",
+            "1970-01-01T00:00:00.000Z",
+            "2001-09-09T01:46:39.999Z",
+            "2001-09-09T01:46:40.000Z",
+            "2026-01-15T10:00:00.000Z",
+            "5138-11-16T09:46:40.000Z",
+            "5138-11-16T09:46:40.001Z",
+            "9999-12-31T23:59:59.999Z",
+        ] {
+            let not_before = Timestamp::parse_rfc3339(time).unwrap();
+            let entry = RetryEntry { job_id: JobId::new("j").unwrap(), attempts: 1, not_before };
+            assert_eq!(parse_entry(entry.pushed().as_bytes()), Ok(entry), "{time}");
+        }
     }
 
     #[test]
