@@ -35,9 +35,10 @@ pub struct CompletionEvent {
     pub reason: Option<String>,
     /// Whether another attempt can mend a failure.
     pub retryable: bool,
-    /// The event's own id, or the innermost envelope's.
+    /// The event's own id, or the innermost envelope's. A text that is no id counts as absent: a refund is not lost
+    /// over what only tells repetitions apart.
     pub event_id: Option<EventId>,
-    /// When the reporter says it happened. Delays never count from it.
+    /// When the reporter says it happened, where that can be read. Nothing depends on it, delays included.
     pub occurred_at: Option<Timestamp>,
     /// The account, where given: it must be the job's own.
     pub account_id: Option<AccountId>,
@@ -337,9 +338,8 @@ const ID: &str = "a string of 1 to 256 characters";
 fn read_event(layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<CompletionEvent, EventError> {
     let job_id = required_text("job_id", layer.job_id, ID)?;
     let job_id = JobId::new(job_id).map_err(|problem| EventError::Id { field: "job_id", problem })?;
-    let event_id = optional::<String>("event_id", layer.event_id, ID)?
-        .map(|id| EventId::new(id).map_err(|problem| EventError::Id { field: "event_id", problem }))
-        .transpose()?;
+    let event_id =
+        optional::<String>("event_id", layer.event_id, "a string")?.and_then(|id| EventId::new(id).ok());
     let account_id = optional::<String>("account_id", layer.account_id, ID)?
         .map(|id| AccountId::new(id).map_err(|problem| EventError::Id { field: "account_id", problem }))
         .transpose()?;
@@ -350,7 +350,7 @@ fn read_event(layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<Complet
         reason: reason.map(|reason| cut_reason(&reason).to_owned()),
         retryable: optional("retryable", layer.retryable, "true or false")?.unwrap_or(true),
         event_id: event_id.or(envelope_id),
-        occurred_at: read_time(layer.occurred_at)?,
+        occurred_at: layer.occurred_at.and_then(read_time),
         account_id,
     })
 }
@@ -365,14 +365,9 @@ fn read_attempt(raw: Option<&RawValue>) -> Result<Option<u32>, EventError> {
     }
 }
 
-fn read_time(raw: Option<&RawValue>) -> Result<Option<Timestamp>, EventError> {
-    const EXPECTED: &str = "an RFC 3339 time with an offset, such as 2026-01-01T00:00:00Z";
-    match (optional::<String>("occurred_at", raw, EXPECTED)?, raw) {
-        (Some(text), Some(raw)) => {
-            Timestamp::parse_rfc3339(&text).map(Some).ok_or_else(|| wrong("occurred_at", raw, EXPECTED))
-        }
-        (_, _) => Ok(None),
-    }
+/// An RFC 3339 time with an offset; anything else counts as absent.
+fn read_time(raw: &RawValue) -> Option<Timestamp> {
+    serde_json::from_str::<String>(raw.get()).ok().and_then(|text| Timestamp::parse_rfc3339(&text))
 }
 
 /// An optional field; null counts as absent.

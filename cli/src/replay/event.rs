@@ -144,6 +144,11 @@ mod tests {
         );
         let Ok(LogEvent { what: What::Failed(event), .. }) = failed else { panic!("{failed:?}") };
         assert_eq!((event.attempt, event.reason, event.retryable), (Some(1), None, true));
+        let lenient = parse(
+            br#"{"at":"2026-01-01T00:00:31Z","type":"failed","job_id":"j1","event_id":"","occurred_at":"then"}"#,
+        );
+        let Ok(LogEvent { what: What::Failed(event), .. }) = lenient else { panic!("{lenient:?}") };
+        assert_eq!((event.event_id, event.occurred_at), (None, None));
         let succeeded = parse(br#"{"type":"succeeded","at":"2026-01-01T00:00:32+00:00","job_id":"j1"}"#);
         assert!(matches!(succeeded, Ok(LogEvent { what: What::Succeeded(_), .. })));
     }
