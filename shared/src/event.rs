@@ -21,6 +21,10 @@ use crate::job::{AccountId, EventId, IdError, JobId, MAX_ATTEMPT, cut_reason};
 
 /// Layers that one event may have: SNS around EventBridge around the event is three; the rest is headroom.
 pub const MAX_LAYERS: usize = 4;
+/// The source of the events that we put on a bus.
+pub const OUR_SOURCE: &str = "recoup";
+/// The detail-type with which the scheduler hands a due retry to a bus.
+pub const RETRY_DUE: &str = "Retry Due";
 /// Characters of a wrong value that an error repeats.
 const SHOWN_CHARS: usize = 60;
 
@@ -104,6 +108,15 @@ pub enum EventError {
     OtherSignal {
         /// What the envelope says.
         given: &'static str,
+        /// What this function takes.
+        expected: &'static str,
+    },
+    /// Our own news that a retry is due, back at us: a rule is so broad that it takes it for news of an attempt.
+    #[error(
+        "the event is {RETRY_DUE:?} of source {OUR_SOURCE}, which asks workers to begin an attempt; expected \
+         {expected:?}: have the rule that sent it match detail-type"
+    )]
+    RetryDue {
         /// What this function takes.
         expected: &'static str,
     },
@@ -201,9 +214,11 @@ struct Layer<'a> {
     occurred_at: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     account_id: Option<&'a RawValue>,
-    /// EventBridge: `id`, `detail-type` and `detail`.
+    /// EventBridge: `id`, `source`, `detail-type` and `detail`.
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    source: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "detail-type", deserialize_with = "present")]
     detail_type: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -303,7 +318,7 @@ fn step(signal: Signal, layer: &Layer<'_>, envelope_id: Option<EventId>) -> Resu
         return read_event(layer, envelope_id).map(|event| Step::Event(Box::new(event)));
     }
     if let Some(detail) = layer.detail {
-        check_detail_type(signal, layer.detail_type)?;
+        check_detail_type(signal, layer)?;
         let envelope_id = own_id(layer.id).or(envelope_id);
         return Ok(Step::Envelope(Inner {
             place: Place::Detail,
@@ -324,11 +339,15 @@ fn own_id(raw: Option<&RawValue>) -> Option<EventId> {
 }
 
 /// Only our own detail-types say which function an event is for; any other is taken by its detail.
-fn check_detail_type(signal: Signal, detail_type: Option<&RawValue>) -> Result<(), EventError> {
-    let given = detail_type.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    let other = signal.other().detail_type();
+fn check_detail_type(signal: Signal, envelope: &Layer<'_>) -> Result<(), EventError> {
+    let text = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    let given = text(envelope.detail_type);
+    let (expected, other) = (signal.detail_type(), signal.other().detail_type());
     if given.as_deref() == Some(other) {
-        return Err(EventError::OtherSignal { given: other, expected: signal.detail_type() });
+        return Err(EventError::OtherSignal { given: other, expected });
+    }
+    if given.as_deref() == Some(RETRY_DUE) && text(envelope.source).as_deref() == Some(OUR_SOURCE) {
+        return Err(EventError::RetryDue { expected });
     }
     Ok(())
 }

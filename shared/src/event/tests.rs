@@ -120,6 +120,21 @@ fn an_event_of_the_other_kind_is_refused_and_a_foreign_one_taken_by_its_detail()
 }
 
 #[test]
+fn a_retry_that_is_due_is_no_news_of_an_attempt() {
+    let mut event = event_bridge(&json!({"job_id": "j", "account_id": "a", "attempt": 2}));
+    event["detail-type"] = json!("Retry Due");
+    assert!(one(&event).is_ok(), "another program's");
+    event["source"] = json!("recoup");
+    for signal in [Signal::Failed, Signal::Succeeded] {
+        let error = parse_payload(signal, event.to_string().as_bytes()).unwrap_err();
+        assert_eq!(error, EventError::RetryDue { expected: signal.detail_type() });
+        assert!(error.to_string().starts_with(r#"the event is "Retry Due" of source recoup"#), "{error}");
+    }
+    let records = batch(&sqs(&[event]));
+    assert!(matches!(records[0].event, Err(EventError::RetryDue { .. })), "{records:?}");
+}
+
+#[test]
 fn errors_name_the_field_what_was_there_and_what_is_right() {
     for (payload, message) in [
         (r#"{}"#, "job_id is missing; expected a string of 1 to 256 characters"),
