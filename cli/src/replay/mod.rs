@@ -52,8 +52,6 @@ mod summary;
 /// Events in one group of writes: a few dozen milliseconds' work, so that an `fsync` is small against it and another
 /// process that waits to write is not kept waiting.
 const GROUP: u64 = 1_000;
-/// Rejected lines that are shown; a log that is no log at all should not fill the screen.
-const MAX_SHOWN: u64 = 20;
 /// Bytes of the log read from the file at a time.
 const BUFFER: usize = 256 * 1024;
 
@@ -383,9 +381,7 @@ impl<'a, S: Store> Replay<'a, S> {
 
     fn reject(&mut self, number: u64, why: &str) {
         self.outcomes.rejected += 1;
-        if self.outcomes.rejected <= MAX_SHOWN {
-            self.progress.say(&format!("line {number}: rejected: {}", visible(why)));
-        }
+        self.progress.say(&format!("line {number}: rejected: {}", visible(why)));
     }
 
     fn findings(&self) -> Findings<'_> {
@@ -401,10 +397,6 @@ impl<'a, S: Store> Replay<'a, S> {
 
     fn end(&self) -> Result<(), Stop> {
         let rejected = self.outcomes.rejected;
-        if rejected > MAX_SHOWN {
-            let more = rejected - MAX_SHOWN;
-            self.progress.say(&format!("and {} more", count_of(more, "line")));
-        }
         if rejected == 0 {
             return Ok(());
         }
