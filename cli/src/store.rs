@@ -244,13 +244,19 @@ impl Store for FileStore {
 }
 
 /// `word` as a shell takes it for one word.
-pub(crate) fn shell_word(word: &str) -> String {
+fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@' | '+' | ',');
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
+}
+
+/// An id in a hint, as a shell and the command take it: of an invisible character it shows the code.
+pub(crate) fn argument(id: &str) -> String {
+    let word = shell_word(&visible(id));
+    if id.starts_with('-') { format!("-- {word}") } else { word }
 }
 
 #[cfg(test)]
@@ -313,5 +319,12 @@ mod tests {
     fn a_name_with_blanks_is_one_word_to_a_shell() {
         assert_eq!(shell_word("dir/a-b.db"), "dir/a-b.db");
         assert_eq!(shell_word("my file's.db"), r"'my file'\''s.db'");
+    }
+
+    #[test]
+    fn an_id_in_a_hint_is_one_argument() {
+        assert_eq!(argument("job-1"), "job-1");
+        assert_eq!(argument("job 1; rm *"), "'job 1; rm *'");
+        assert_eq!(argument("-job"), "-- -job");
     }
 }

@@ -15,7 +15,7 @@ use super::{Desk, PAGE};
 use crate::args::{DeadLettersArgs, DeadLettersCommand, JobArgs, ListArgs, RedriveArgs};
 use crate::output::{Grid, Output, count_of, grouped};
 use crate::stop::{Stop, visible};
-use crate::store::{Store, shell_word};
+use crate::store::{Store, argument};
 use crate::story;
 
 /// `recoup dead-letters`.
@@ -110,7 +110,7 @@ async fn show<S: Store>(desk: Desk<'_, S>, args: JobArgs) -> Result<(), Stop> {
     match job.phase {
         Phase::DeadLettered | Phase::Failed => {}
         Phase::Running | Phase::RetryWaiting | Phase::Delivered => {
-            let story = desk.store.hint(&format!("job {}", shell_word(&visible(job.job_id.as_str()))));
+            let story = desk.store.hint(&format!("job {}", argument(job.job_id.as_str())));
             return Err(Stop::Refused(format!("{}; see `{story}`", not_set_aside(&job))));
         }
     }
