@@ -77,7 +77,7 @@ pub(crate) struct InitArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ChargeArgs {
-    /// The job's id, 1 to 256 characters (put `--` in front of one that starts with a dash)
+    /// The job's id, 1 to 256 characters (one that starts with a dash comes last, after `--`)
     #[arg(value_name = "JOB")]
     pub(crate) job: JobId,
     /// Who pays
