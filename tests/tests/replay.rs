@@ -203,6 +203,7 @@ fn a_log_that_cannot_be_read_is_refused() {
         let why = recoup.refused(1, &["replay", path]);
         assert!(why.starts_with(&format!("the log {path} cannot be read: ")), "{why}");
     }
+    assert!(!recoup.path("recoup.db").exists(), "a mistyped name leaves no empty ledger behind");
 }
 
 #[test]
