@@ -50,9 +50,9 @@ pub(crate) trait Store: Sync {
         listen: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Option<Upgraded>, Stop>;
 
-    /// Creates the layout where there is none at all, so that no write brings a collection into being without its
-    /// validator.
-    async fn ensure_layout(&self) -> Result<(), Stop>;
+    /// To be called before a write that is today's work. Creates the layout where there is none at all, so that no
+    /// write brings a collection into being without its validator; refuses a file that holds a replay.
+    async fn prepare_work(&self) -> Result<(), Stop>;
 
     /// Creates or updates the layout, unless the store holds work of today's that a replay must not mix with.
     async fn prepare_replay(&self) -> Result<(), Stop>;
@@ -211,13 +211,28 @@ impl Store for FileStore {
         }
     }
 
-    async fn ensure_layout(&self) -> Result<(), Stop> {
-        Ok(())
+    /// A file has one queue. So it is for today's work or for replays: a replay's drains would take today's retries
+    /// and hand them to nobody, and today's drains would hand somebody's past to the workers.
+    async fn prepare_work(&self) -> Result<(), Stop> {
+        let is_empty = self.ledger.jobs(None, None, 1).await?.is_empty();
+        if is_empty || self.ledger.any_live_job().await?.is_some() {
+            return Ok(());
+        }
+        Err(Stop::Refused(format!(
+            "{} holds a replay, which today's work does not mix with, so nothing was done; name another file by \
+             --db FILE",
+            self.name()
+        )))
     }
 
-    /// A file is somebody's own: what is in it is theirs to mix.
+    /// See [`FileStore::prepare_work`].
     async fn prepare_replay(&self) -> Result<(), Stop> {
-        Ok(())
+        let Some(job) = self.ledger.any_live_job().await? else { return Ok(()) };
+        Err(Stop::Refused(format!(
+            "{} holds job {job:?}, which no replay put there, so nothing was replayed; replay into a file of its \
+             own: --db FILE",
+            self.name()
+        )))
     }
 
     async fn drain(
@@ -226,6 +241,7 @@ impl Store for FileStore {
         clock: &impl Clock,
         deadline: Deadline,
     ) -> Result<DrainCounts, Stop> {
+        self.prepare_work().await?;
         let target: Target<NoOutside> = Target::ReadyList;
         Ok(drain(&self.ledger, &self.queue, &target, settings, clock, deadline).await?)
     }

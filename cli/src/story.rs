@@ -116,6 +116,9 @@ fn steps_of(job: &Job) -> Vec<(Timestamp, String)> {
 }
 
 fn what_to_do(job: &Job, hint: impl Fn(&str) -> String) -> Option<String> {
+    if job.replayed {
+        return None;
+    }
     match job.phase {
         Phase::DeadLettered | Phase::Failed => {
             let command = hint(&format!("dead-letters redrive {}", argument(job.job_id.as_str())));

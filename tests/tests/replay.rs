@@ -315,8 +315,58 @@ fn a_replayed_job_is_marked() {
     let recoup = with_log(log(&[("10:00:00", CHARGE_J1)]));
     recoup.json(&["replay", "log.jsonl"]);
     assert_eq!(recoup.json(&["job", "j1"])["replayed"], true);
-    recoup.charge("j2", "a1", 1);
-    assert_eq!(recoup.json(&["job", "j2"])["replayed"], false);
+    let today = Recoup::on_a_file();
+    today.charge("j2", "a1", 1);
+    assert_eq!(today.json(&["job", "j2"])["replayed"], false);
+}
+
+#[test]
+fn a_file_with_work_of_todays_is_not_replayed_into() {
+    let recoup = with_log(log(&[("10:00:00", CHARGE_J1)]));
+    recoup.charge("today", "a1", 1);
+    recoup.json(&["failed", "today", "--attempt", "1"]);
+    let export = recoup.ok(&["export"]);
+    assert_eq!(
+        recoup.refused(1, &["replay", "log.jsonl"]),
+        r#"the file recoup.db holds job "today", which no replay put there, so nothing was replayed; replay into a file of its own: --db FILE"#
+    );
+    assert_eq!(recoup.ok(&["export"]), export);
+    recoup.json(&["--db", "past.db", "replay", "log.jsonl"]);
+}
+
+#[test]
+fn a_file_of_a_replay_is_read_and_takes_no_work_of_todays() {
+    let recoup = Recoup::on_a_file().with("RETRY_MAX_ATTEMPTS", "1");
+    recoup.write("log.jsonl", log(&[("10:00:00", CHARGE_J1), ("10:00:30", FAILED_J1)]));
+    recoup.json(&["replay", "log.jsonl"]);
+    let export = recoup.ok(&["export"]);
+    for command in [
+        &["charge", "j2", "--account", "a1", "--cost", "1"][..],
+        &["failed", "j1", "--attempt", "1"],
+        &["succeeded", "j1"],
+        &["drain"],
+        &["dead-letters", "redrive", "j1"],
+        &["dead-letters", "redrive", "--all"],
+    ] {
+        assert_eq!(
+            recoup.refused(1, command),
+            "the file recoup.db holds a replay, which today's work does not mix with, so nothing was done; \
+             name another file by --db FILE",
+            "{command:?}"
+        );
+    }
+    for command in [
+        &["job", "j1"][..],
+        &["balance", "a1"],
+        &["statement", "a1"],
+        &["dead-letters"],
+        &["dead-letters", "show", "j1"],
+        &["audit"],
+    ] {
+        let answer = recoup.ok(command);
+        assert!(!answer.contains("redrive"), "a hint that would be refused: {answer}");
+    }
+    assert_eq!(recoup.ok(&["export"]), export);
 }
 
 #[test]
