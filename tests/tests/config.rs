@@ -141,7 +141,14 @@ fn contradictory_retry_settings_are_refused() {
         complaint("RETRY_MAX_DELAY", "1s"),
         "RETRY_MAX_DELAY is 1s, below RETRY_BASE_DELAY, which is 2s; for example RETRY_MAX_DELAY=15m"
     );
-    assert!(complaint("RETRY_BASE_DELAY", "16m").starts_with("RETRY_MAX_DELAY"));
+    for base in ["20m", "1h 30m 500ms", "365d"] {
+        let line = complaint("RETRY_BASE_DELAY", base);
+        let (_, example) = line.split_once("; for example RETRY_MAX_DELAY=").unwrap();
+        let environment = [MONGODB, REDIS, ("RETRY_BASE_DELAY", base), ("RETRY_MAX_DELAY", example)];
+        let policy = read(Needs::MongoDbAndRedis, &environment).unwrap().retry;
+        assert_eq!(policy.max_delay, policy.base_delay, "{line}");
+    }
+    assert!(complaint("RETRY_BASE_DELAY", "20m").ends_with("RETRY_MAX_DELAY=20m"));
     assert_eq!(with("RETRY_MAX_DELAY", "2s").retry.max_delay, Duration::from_secs(2));
 }
 

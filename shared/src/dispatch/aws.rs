@@ -51,7 +51,7 @@ pub fn target(
     dispatch.map(Target::Outside).map_err(|error| ConfigError {
         variable: "DISPATCH_TARGET",
         problem: format!("leads to AWS, but {error}"),
-        example: "redis",
+        example: "redis".into(),
     })
 }
 
