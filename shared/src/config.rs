@@ -312,8 +312,9 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
             return Err(ConfigError {
                 variable: server.variable(),
                 problem: "starts with secretsmanager: but goes on with no <arn> or <arn>#<key>".to_owned(),
-                example: "secretsmanager:arn:aws:secretsmanager:eu-west-1:123456789012:secret:recoup-AbCdEf#uri"
-                    .into(),
+                example:
+                    "secretsmanager:arn:aws:secretsmanager:eu-west-1:123456789012:secret:recoup-AbCdEf#uri"
+                        .into(),
             });
         }
         Ok(Some(Address::Stored(StoredSecret { arn: arn.to_owned(), key: key.map(ToOwned::to_owned) })))
@@ -409,8 +410,11 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
 
     fn dispatch_target(&self) -> Result<DispatchTarget, ConfigError> {
         let Some(value) = self.get("DISPATCH_TARGET") else { return Ok(DispatchTarget::Redis) };
-        let refused =
-            |problem: String| ConfigError { variable: "DISPATCH_TARGET", problem, example: DISPATCH_EXAMPLE.into() };
+        let refused = |problem: String| ConfigError {
+            variable: "DISPATCH_TARGET",
+            problem,
+            example: DISPATCH_EXAMPLE.into(),
+        };
         match value.split_once(':') {
             None if value == "redis" => Ok(DispatchTarget::Redis),
             Some(("sqs", url)) if is_queue_url(url) => Ok(DispatchTarget::Sqs(url.to_owned())),
