@@ -16,8 +16,6 @@ use crate::job::MAX_ATTEMPT;
 
 /// The longest duration that a setting may be: beyond a year it is a typing error.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The database, where the connection string names none.
-pub const DEFAULT_DATABASE: &str = "recoup";
 
 /// A variable that is missing, cannot be read, or contradicts another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -167,7 +165,7 @@ pub enum Needs {
 /// Everything a program is told by its environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `MONGODB_URI`: jobs and ledger. The database is in its path, [`DEFAULT_DATABASE`] where it names none.
+    /// `MONGODB_URI`: jobs and ledger. The database is in its path, `recoup` where it names none.
     pub mongodb: Option<Address>,
     /// `REDIS_URL`: the retry queue.
     pub redis: Option<Address>,

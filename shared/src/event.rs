@@ -414,8 +414,8 @@ fn wrong(field: &'static str, found: &RawValue, expected: &'static str) -> Event
     EventError::Field { field, found: shortened(found.get()), expected }
 }
 
-/// The text on one line, cut to [`SHOWN_CHARS`].
-fn shortened(text: &str) -> String {
+/// What an error repeats of a wrong value: the text on one line, cut to 60 characters.
+pub fn shortened(text: &str) -> String {
     if text.trim().is_empty() {
         return "empty".to_owned();
     }

@@ -4,13 +4,10 @@
 //! read here. As there, a field that stands twice is an error, and a null is as good as absent.
 
 use recoup::clock::Timestamp;
-use recoup::event::{CompletionEvent, EventError, parse_bare};
+use recoup::event::{CompletionEvent, EventError, parse_bare, shortened};
 use recoup::job::{AccountId, Cost, IdError, JobId, MAX_COST};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-/// Characters of a wrong value that an error repeats.
-const SHOWN_CHARS: usize = 60;
 
 /// What arrived, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,14 +107,6 @@ fn read<T>(
 fn wrong(field: &'static str, raw: Option<&RawValue>, expected: &str) -> NotAnEvent {
     let found = raw.map_or_else(|| "missing".to_owned(), |raw| shortened(raw.get()));
     NotAnEvent::Field { field, found, expected: expected.to_owned() }
-}
-
-fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]

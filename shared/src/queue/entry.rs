@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{DeadLetter, Digest};
 use crate::clock::Timestamp;
+use crate::event::shortened;
 use crate::job::{IdError, JobId, MAX_ATTEMPT};
 
 /// The range in which a `not_before` is epoch milliseconds (2001 to 5138), both ends included. Smaller is a delay or
@@ -153,10 +154,6 @@ fn parse_time(json: &str) -> Option<Timestamp> {
         Value::String(text) => Timestamp::parse_rfc3339(&text),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 /// What is kept of bytes that are no retry entry: the text, or size and SHA-256 where it is large or no text.
