@@ -282,7 +282,7 @@ async fn the_manual_says_how_the_lines_of_a_failed_start_begin() {
     for uri in ["mongodb://u:p@ss@db", "mongodb://db/a.b", "mongodb://db/?w=1"] {
         lines.push(MongoLedger::open(uri).await.unwrap_err().to_string());
     }
-    lines.push(OpenError::Unresolved.to_string());
+    lines.extend([OpenError::Unresolved, OpenError::NoNameServer].map(|error| error.to_string()));
     lines.push(RedisQueue::open("redis://cache:x", "jobs", false).unwrap_err().to_string());
     let target = DispatchTarget::EventBridge("jobs".to_owned());
     lines.push(recoup::dispatch::aws::target(&target, |_| None).unwrap_err().to_string());
