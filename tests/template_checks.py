@@ -200,6 +200,10 @@ def check(template):
     # The longest DRAIN_FOR that its pattern lets through.
     if [s for s in range(scheduler.get("Timeout", 3), 1000) if re.search(parameters["DrainFor"]["AllowedPattern"], f"{s}s")]:
         yield "retry-scheduler: DrainFor may be longer than the function's timeout"
+    # Zero has a meaning for these: never, and at once.
+    for name in ("AttemptTimeout", "SweepGrace"):
+        if not re.search(parameters[name]["AllowedPattern"], "0s"):
+            yield f"parameter {name}: its pattern refuses 0s, which the functions take"
 
 
 def main():

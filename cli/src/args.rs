@@ -15,7 +15,7 @@ const STORES: &str = "\
 Stores:
   Where MONGODB_URI and REDIS_URL are set, commands work on these servers; else on one embedded
   file, RECOUP_DB or recoup.db. --db FILE wins over both. `replay` uses the file unless --servers
-  is given.
+  is given. A file holds today's work or replays, never both.
 
 Exit status:
   0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage.";
@@ -77,7 +77,7 @@ pub(crate) struct InitArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ChargeArgs {
-    /// The job's id, 1 to 256 characters (put `--` in front of one that starts with a dash)
+    /// The job's id, 1 to 256 characters (one that starts with a dash comes last, after `--`)
     #[arg(value_name = "JOB")]
     pub(crate) job: JobId,
     /// Who pays

@@ -16,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::args::{Args, Command};
 use crate::commands::{Desk, audit, dead_letters, events, init, reads};
 use crate::output::Output;
+use crate::replay::Log;
 use crate::servers::ServerStore;
 use crate::stop::{Stop, visible};
 use crate::store::{Choice, FileStore, Store, choose};
@@ -102,16 +103,18 @@ fn start(args: Args) -> Result<(), Stop> {
         .build()
         .map_err(|error| Stop::Refused(format!("no runtime can be started: {error}; try again")))?;
     let choice = choose(args.db, &args.command, &settings, std::env::var_os("RECOUP_DB"))?;
+    // Before a store: a mistyped name of a log must not leave an empty ledger behind.
+    let log = if let Command::Replay(replay) = &args.command { Some(Log::open(&replay.log)?) } else { None };
     let done = runtime.block_on(async {
         match choice {
             Choice::File { path, by_default } => {
                 let store = FileStore::open(&path, by_default, may_create(&args.command))?;
-                run(&store, args.command, &settings, &mut out).await
+                run(&store, args.command, log, &settings, &mut out).await
             }
             Choice::Servers { mongodb, redis } => {
                 let replays = matches!(args.command, Command::Replay(_));
                 let store = ServerStore::open(&mongodb, &redis, &settings, replays).await?;
-                run(&store, args.command, &settings, &mut out).await
+                run(&store, args.command, log, &settings, &mut out).await
             }
         }
     });
@@ -140,6 +143,7 @@ fn may_create(command: &Command) -> bool {
 async fn run<S: Store>(
     store: &S,
     command: Command,
+    log: Option<Log>,
     settings: &Settings,
     out: &mut Output,
 ) -> Result<(), Stop> {
@@ -150,7 +154,10 @@ async fn run<S: Store>(
         Command::Failed(args) => events::failed(desk, args).await,
         Command::Succeeded(args) => events::succeeded(desk, args).await,
         Command::Drain => events::drain(desk).await,
-        Command::Replay(args) => replay::run(desk, args).await,
+        Command::Replay(args) => {
+            let log = log.expect("the log of every replay was opened before the store");
+            replay::run(desk, args, log).await
+        }
         Command::Job(args) => reads::job(desk, args).await,
         Command::Balance(args) => reads::balance(desk, args).await,
         Command::Statement(args) => reads::statement(desk, args).await,

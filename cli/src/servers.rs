@@ -87,7 +87,7 @@ impl Store for ServerStore {
         Ok(Some(self.ledger.upgrade(upgrade, now, listen).await?))
     }
 
-    async fn ensure_layout(&self) -> Result<(), Stop> {
+    async fn prepare_work(&self) -> Result<(), Stop> {
         if self.ledger.is_initialised().await? {
             return Ok(());
         }

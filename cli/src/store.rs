@@ -50,9 +50,9 @@ pub(crate) trait Store: Sync {
         listen: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Option<Upgraded>, Stop>;
 
-    /// Creates the layout where there is none at all, so that no write brings a collection into being without its
-    /// validator.
-    async fn ensure_layout(&self) -> Result<(), Stop>;
+    /// To be called before a write that is today's work. Creates the layout where there is none at all, so that no
+    /// write brings a collection into being without its validator; refuses a file that holds a replay.
+    async fn prepare_work(&self) -> Result<(), Stop>;
 
     /// Creates or updates the layout, unless the store holds work of today's that a replay must not mix with.
     async fn prepare_replay(&self) -> Result<(), Stop>;
@@ -211,13 +211,28 @@ impl Store for FileStore {
         }
     }
 
-    async fn ensure_layout(&self) -> Result<(), Stop> {
-        Ok(())
+    /// A file has one queue. So it is for today's work or for replays: a replay's drains would take today's retries
+    /// and hand them to nobody, and today's drains would hand somebody's past to the workers.
+    async fn prepare_work(&self) -> Result<(), Stop> {
+        let is_empty = self.ledger.jobs(None, None, 1).await?.is_empty();
+        if is_empty || self.ledger.any_live_job().await?.is_some() {
+            return Ok(());
+        }
+        Err(Stop::Refused(format!(
+            "{} holds a replay, which today's work does not mix with, so nothing was done; name another file by \
+             --db FILE",
+            self.name()
+        )))
     }
 
-    /// A file is somebody's own: what is in it is theirs to mix.
+    /// See [`FileStore::prepare_work`].
     async fn prepare_replay(&self) -> Result<(), Stop> {
-        Ok(())
+        let Some(job) = self.ledger.any_live_job().await? else { return Ok(()) };
+        Err(Stop::Refused(format!(
+            "{} holds job {job:?}, which no replay put there, so nothing was replayed; replay into a file of its \
+             own: --db FILE",
+            self.name()
+        )))
     }
 
     async fn drain(
@@ -226,6 +241,7 @@ impl Store for FileStore {
         clock: &impl Clock,
         deadline: Deadline,
     ) -> Result<DrainCounts, Stop> {
+        self.prepare_work().await?;
         let target: Target<NoOutside> = Target::ReadyList;
         Ok(drain(&self.ledger, &self.queue, &target, settings, clock, deadline).await?)
     }
@@ -244,13 +260,19 @@ impl Store for FileStore {
 }
 
 /// `word` as a shell takes it for one word.
-pub(crate) fn shell_word(word: &str) -> String {
+fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@' | '+' | ',');
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
+}
+
+/// An id in a hint, as a shell and the command take it: of an invisible character it shows the code.
+pub(crate) fn argument(id: &str) -> String {
+    let word = shell_word(&visible(id));
+    if id.starts_with('-') { format!("-- {word}") } else { word }
 }
 
 #[cfg(test)]
@@ -313,5 +335,12 @@ mod tests {
     fn a_name_with_blanks_is_one_word_to_a_shell() {
         assert_eq!(shell_word("dir/a-b.db"), "dir/a-b.db");
         assert_eq!(shell_word("my file's.db"), r"'my file'\''s.db'");
+    }
+
+    #[test]
+    fn an_id_in_a_hint_is_one_argument() {
+        assert_eq!(argument("job-1"), "job-1");
+        assert_eq!(argument("job 1; rm *"), "'job 1; rm *'");
+        assert_eq!(argument("-job"), "-- -job");
     }
 }

@@ -6,6 +6,7 @@ use recoup::job::{Job, Phase};
 use crate::commands::events::from_now;
 use crate::output::{Grid, Output, count_of, grouped, signed};
 use crate::stop::{Stop, visible};
+use crate::store::argument;
 
 /// Tells the story of `job`; `hint` writes a command that works on the same store.
 pub(crate) fn tell(
@@ -115,10 +116,12 @@ fn steps_of(job: &Job) -> Vec<(Timestamp, String)> {
 }
 
 fn what_to_do(job: &Job, hint: impl Fn(&str) -> String) -> Option<String> {
-    let quoted = visible(job.job_id.as_str());
+    if job.replayed {
+        return None;
+    }
     match job.phase {
         Phase::DeadLettered | Phase::Failed => {
-            let command = hint(&format!("dead-letters redrive {quoted}"));
+            let command = hint(&format!("dead-letters redrive {}", argument(job.job_id.as_str())));
             Some(format!("To try it again: {command}"))
         }
         Phase::Running | Phase::RetryWaiting | Phase::Delivered => None,

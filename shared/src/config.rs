@@ -7,6 +7,7 @@
 //! An error is one line that names the variable, what is wrong with it and an example. Addresses hold passwords:
 //! they are [`Secret`]s, which nothing prints, and no error repeats any part of one.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -15,8 +16,6 @@ use crate::job::MAX_ATTEMPT;
 
 /// The longest duration that a setting may be: beyond a year it is a typing error.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The database, where the connection string names none.
-pub const DEFAULT_DATABASE: &str = "recoup";
 
 /// A variable that is missing, cannot be read, or contradicts another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +26,7 @@ pub struct ConfigError {
     /// What is wrong, without any part of an address.
     pub problem: String,
     /// A value that would be taken.
-    pub example: &'static str,
+    pub example: Cow<'static, str>,
 }
 
 /// A text that is never printed.
@@ -93,7 +92,7 @@ impl Server {
 
     /// An error about this server's address.
     pub fn error(self, problem: impl Into<String>) -> ConfigError {
-        ConfigError { variable: self.variable(), problem: problem.into(), example: self.example() }
+        ConfigError { variable: self.variable(), problem: problem.into(), example: self.example().into() }
     }
 
     /// Takes an address with one of this server's schemes. White space around it, such as the line break at the end
@@ -166,7 +165,7 @@ pub enum Needs {
 /// Everything a program is told by its environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `MONGODB_URI`: jobs and ledger. The database is in its path, [`DEFAULT_DATABASE`] where it names none.
+    /// `MONGODB_URI`: jobs and ledger. The database is in its path, `recoup` where it names none.
     pub mongodb: Option<Address>,
     /// `REDIS_URL`: the retry queue.
     pub redis: Option<Address>,
@@ -238,7 +237,7 @@ impl Settings {
                 "is {:?}, without a hash tag, while REDIS_CLUSTER is true and all keys must share a slot",
                 self.redis_key_prefix
             );
-            return Err(ConfigError { variable: "REDIS_KEY_PREFIX", problem, example: "{jobs}" });
+            return Err(ConfigError { variable: "REDIS_KEY_PREFIX", problem, example: "{jobs}".into() });
         }
         Ok(())
     }
@@ -311,7 +310,9 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
             return Err(ConfigError {
                 variable: server.variable(),
                 problem: "starts with secretsmanager: but goes on with no <arn> or <arn>#<key>".to_owned(),
-                example: "secretsmanager:arn:aws:secretsmanager:eu-west-1:123456789012:secret:recoup-AbCdEf#uri",
+                example:
+                    "secretsmanager:arn:aws:secretsmanager:eu-west-1:123456789012:secret:recoup-AbCdEf#uri"
+                        .into(),
             });
         }
         Ok(Some(Address::Stored(StoredSecret { arn: arn.to_owned(), key: key.map(ToOwned::to_owned) })))
@@ -325,7 +326,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
             Some(other) => Err(ConfigError {
                 variable,
                 problem: format!("is {}, neither true nor false", shown(other)),
-                example: "true",
+                example: "true".into(),
             }),
         }
     }
@@ -334,7 +335,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
         let prefix = self.get("REDIS_KEY_PREFIX").unwrap_or_else(|| "jobs".to_owned());
         if prefix.chars().any(|c| c.is_whitespace() || c.is_control()) || prefix.len() > 200 {
             let problem = format!("is {}, not 1 to 200 bytes without blanks", shown(&prefix));
-            return Err(ConfigError { variable: "REDIS_KEY_PREFIX", problem, example: "jobs" });
+            return Err(ConfigError { variable: "REDIS_KEY_PREFIX", problem, example: "jobs".into() });
         }
         Ok(prefix)
     }
@@ -344,7 +345,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
         let refused = |why: &str| ConfigError {
             variable: variable.name,
             problem: format!("is {}, {why}", shown(&value)),
-            example: variable.example,
+            example: variable.example.into(),
         };
         let duration = humantime::parse_duration(&value)
             .map_err(|_| refused("no duration: a number with a unit (ms, s, m, h or d)"))?;
@@ -376,7 +377,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
             return Err(ConfigError {
                 variable: RETRY_MAX_DELAY.name,
                 problem,
-                example: RETRY_MAX_DELAY.example,
+                example: max_delay_for(policy.base_delay),
             });
         }
         Ok(policy)
@@ -390,7 +391,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
             ConfigError {
                 variable: "RETRY_MAX_ATTEMPTS",
                 problem: format!("is {}, not a whole number from 1 to {MAX_ATTEMPT}", shown(&value)),
-                example: "5",
+                example: "5".into(),
             }
         })
     }
@@ -401,14 +402,17 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
         value.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| ConfigError {
             variable: "RETRY_JITTER",
             problem: format!("is {}, not a number from 0 to 1", shown(&value)),
-            example: "0.2",
+            example: "0.2".into(),
         })
     }
 
     fn dispatch_target(&self) -> Result<DispatchTarget, ConfigError> {
         let Some(value) = self.get("DISPATCH_TARGET") else { return Ok(DispatchTarget::Redis) };
-        let refused =
-            |problem: String| ConfigError { variable: "DISPATCH_TARGET", problem, example: DISPATCH_EXAMPLE };
+        let refused = |problem: String| ConfigError {
+            variable: "DISPATCH_TARGET",
+            problem,
+            example: DISPATCH_EXAMPLE.into(),
+        };
         match value.split_once(':') {
             None if value == "redis" => Ok(DispatchTarget::Redis),
             Some(("sqs", url)) if is_queue_url(url) => Ok(DispatchTarget::Sqs(url.to_owned())),
@@ -424,6 +428,15 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
                 Err(refused("is none of redis, sqs:<queue url> and eventbridge:<bus name>".to_owned()))
             }
         }
+    }
+}
+
+/// A longest delay that goes with this base: the usual one, or else the base itself.
+fn max_delay_for(base_delay: Duration) -> Cow<'static, str> {
+    if base_delay <= RETRY_MAX_DELAY.default {
+        RETRY_MAX_DELAY.example.into()
+    } else {
+        humantime::format_duration(base_delay).to_string().replace(' ', "").into()
     }
 }
 

@@ -21,6 +21,10 @@ use crate::job::{AccountId, EventId, IdError, JobId, MAX_ATTEMPT, cut_reason};
 
 /// Layers that one event may have: SNS around EventBridge around the event is three; the rest is headroom.
 pub const MAX_LAYERS: usize = 4;
+/// The source of the events that we put on a bus.
+pub const OUR_SOURCE: &str = "recoup";
+/// The detail-type with which the scheduler hands a due retry to a bus.
+pub const RETRY_DUE: &str = "Retry Due";
 /// Characters of a wrong value that an error repeats.
 const SHOWN_CHARS: usize = 60;
 
@@ -35,9 +39,10 @@ pub struct CompletionEvent {
     pub reason: Option<String>,
     /// Whether another attempt can mend a failure.
     pub retryable: bool,
-    /// The event's own id, or the innermost envelope's.
+    /// The event's own id, or the innermost envelope's. A text that is no id counts as absent: a refund is not lost
+    /// over what only tells repetitions apart.
     pub event_id: Option<EventId>,
-    /// When the reporter says it happened. Delays never count from it.
+    /// When the reporter says it happened, where that can be read. Nothing depends on it, delays included.
     pub occurred_at: Option<Timestamp>,
     /// The account, where given: it must be the job's own.
     pub account_id: Option<AccountId>,
@@ -103,6 +108,15 @@ pub enum EventError {
     OtherSignal {
         /// What the envelope says.
         given: &'static str,
+        /// What this function takes.
+        expected: &'static str,
+    },
+    /// Our own news that a retry is due, back at us: a rule is so broad that it takes it for news of an attempt.
+    #[error(
+        "the event is {RETRY_DUE:?} of source {OUR_SOURCE}, which asks workers to begin an attempt; expected \
+         {expected:?}: have the rule that sent it match detail-type"
+    )]
+    RetryDue {
         /// What this function takes.
         expected: &'static str,
     },
@@ -200,9 +214,11 @@ struct Layer<'a> {
     occurred_at: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     account_id: Option<&'a RawValue>,
-    /// EventBridge: `id`, `detail-type` and `detail`.
+    /// EventBridge: `id`, `source`, `detail-type` and `detail`.
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    source: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "detail-type", deserialize_with = "present")]
     detail_type: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -302,7 +318,7 @@ fn step(signal: Signal, layer: &Layer<'_>, envelope_id: Option<EventId>) -> Resu
         return read_event(layer, envelope_id).map(|event| Step::Event(Box::new(event)));
     }
     if let Some(detail) = layer.detail {
-        check_detail_type(signal, layer.detail_type)?;
+        check_detail_type(signal, layer)?;
         let envelope_id = own_id(layer.id).or(envelope_id);
         return Ok(Step::Envelope(Inner {
             place: Place::Detail,
@@ -323,11 +339,15 @@ fn own_id(raw: Option<&RawValue>) -> Option<EventId> {
 }
 
 /// Only our own detail-types say which function an event is for; any other is taken by its detail.
-fn check_detail_type(signal: Signal, detail_type: Option<&RawValue>) -> Result<(), EventError> {
-    let given = detail_type.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    let other = signal.other().detail_type();
+fn check_detail_type(signal: Signal, envelope: &Layer<'_>) -> Result<(), EventError> {
+    let text = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    let given = text(envelope.detail_type);
+    let (expected, other) = (signal.detail_type(), signal.other().detail_type());
     if given.as_deref() == Some(other) {
-        return Err(EventError::OtherSignal { given: other, expected: signal.detail_type() });
+        return Err(EventError::OtherSignal { given: other, expected });
+    }
+    if given.as_deref() == Some(RETRY_DUE) && text(envelope.source).as_deref() == Some(OUR_SOURCE) {
+        return Err(EventError::RetryDue { expected });
     }
     Ok(())
 }
@@ -337,9 +357,8 @@ const ID: &str = "a string of 1 to 256 characters";
 fn read_event(layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<CompletionEvent, EventError> {
     let job_id = required_text("job_id", layer.job_id, ID)?;
     let job_id = JobId::new(job_id).map_err(|problem| EventError::Id { field: "job_id", problem })?;
-    let event_id = optional::<String>("event_id", layer.event_id, ID)?
-        .map(|id| EventId::new(id).map_err(|problem| EventError::Id { field: "event_id", problem }))
-        .transpose()?;
+    let event_id =
+        optional::<String>("event_id", layer.event_id, "a string")?.and_then(|id| EventId::new(id).ok());
     let account_id = optional::<String>("account_id", layer.account_id, ID)?
         .map(|id| AccountId::new(id).map_err(|problem| EventError::Id { field: "account_id", problem }))
         .transpose()?;
@@ -350,7 +369,7 @@ fn read_event(layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<Complet
         reason: reason.map(|reason| cut_reason(&reason).to_owned()),
         retryable: optional("retryable", layer.retryable, "true or false")?.unwrap_or(true),
         event_id: event_id.or(envelope_id),
-        occurred_at: read_time(layer.occurred_at)?,
+        occurred_at: layer.occurred_at.and_then(read_time),
         account_id,
     })
 }
@@ -365,14 +384,9 @@ fn read_attempt(raw: Option<&RawValue>) -> Result<Option<u32>, EventError> {
     }
 }
 
-fn read_time(raw: Option<&RawValue>) -> Result<Option<Timestamp>, EventError> {
-    const EXPECTED: &str = "an RFC 3339 time with an offset, such as 2026-01-01T00:00:00Z";
-    match (optional::<String>("occurred_at", raw, EXPECTED)?, raw) {
-        (Some(text), Some(raw)) => {
-            Timestamp::parse_rfc3339(&text).map(Some).ok_or_else(|| wrong("occurred_at", raw, EXPECTED))
-        }
-        (_, _) => Ok(None),
-    }
+/// An RFC 3339 time with an offset; anything else counts as absent.
+fn read_time(raw: &RawValue) -> Option<Timestamp> {
+    serde_json::from_str::<String>(raw.get()).ok().and_then(|text| Timestamp::parse_rfc3339(&text))
 }
 
 /// An optional field; null counts as absent.
@@ -400,8 +414,8 @@ fn wrong(field: &'static str, found: &RawValue, expected: &'static str) -> Event
     EventError::Field { field, found: shortened(found.get()), expected }
 }
 
-/// The text on one line, cut to [`SHOWN_CHARS`].
-fn shortened(text: &str) -> String {
+/// What an error repeats of a wrong value: the text on one line, cut to 60 characters.
+pub fn shortened(text: &str) -> String {
     if text.trim().is_empty() {
         return "empty".to_owned();
     }

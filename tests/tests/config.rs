@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use recoup::backoff::RetryPolicy;
 use recoup::config::{Address, ConfigError, DispatchTarget, Needs, Secret, Server, Settings};
+use recoup::ledger::mongo::{MongoLedger, OpenError};
+use recoup::queue::redis::RedisQueue;
 
 const MONGODB: (&str, &str) = ("MONGODB_URI", "mongodb://user:hunter2@db:27017/recoup");
 const REDIS: (&str, &str) = ("REDIS_URL", "redis://:hunter2@cache:6379");
@@ -141,7 +143,14 @@ fn contradictory_retry_settings_are_refused() {
         complaint("RETRY_MAX_DELAY", "1s"),
         "RETRY_MAX_DELAY is 1s, below RETRY_BASE_DELAY, which is 2s; for example RETRY_MAX_DELAY=15m"
     );
-    assert!(complaint("RETRY_BASE_DELAY", "16m").starts_with("RETRY_MAX_DELAY"));
+    for base in ["20m", "1h 30m 500ms", "365d"] {
+        let line = complaint("RETRY_BASE_DELAY", base);
+        let (_, example) = line.split_once("; for example RETRY_MAX_DELAY=").unwrap();
+        let environment = [MONGODB, REDIS, ("RETRY_BASE_DELAY", base), ("RETRY_MAX_DELAY", example)];
+        let policy = read(Needs::MongoDbAndRedis, &environment).unwrap().retry;
+        assert_eq!(policy.max_delay, policy.base_delay, "{line}");
+    }
+    assert!(complaint("RETRY_BASE_DELAY", "20m").ends_with("RETRY_MAX_DELAY=20m"));
     assert_eq!(with("RETRY_MAX_DELAY", "2s").retry.max_delay, Duration::from_secs(2));
 }
 
@@ -232,6 +241,74 @@ fn addresses_have_the_scheme_of_their_server() {
         Some(Address::Stored(secret)) if secret.key.is_none()
     ));
     assert_eq!(Server::MongoDb.check(" mongodb://h\n").unwrap().reveal(), "mongodb://h");
+}
+
+/// Whether a line begins as the manual says, `…` standing for anything.
+fn begins(line: &str, with: &str) -> bool {
+    match with.split_once('…') {
+        Some((start, rest)) => line.strip_prefix(start).is_some_and(|tail| tail.contains(rest)),
+        None => line.starts_with(with),
+    }
+}
+
+#[tokio::test]
+async fn the_manual_says_how_the_lines_of_a_failed_start_begin() {
+    let mut lines: Vec<String> = [
+        ("MONGODB_URI", "postgres://db"),
+        ("REDIS_URL", "http://cache"),
+        ("MONGODB_URI", "secretsmanager:x"),
+        ("REDIS_URL", "secretsmanager:x"),
+        ("REDIS_CLUSTER", "yes"),
+        ("REDIS_CLUSTER", "true"),
+        ("REDIS_KEY_PREFIX", "my jobs"),
+        ("RETRY_BASE_DELAY", "2"),
+        ("RETRY_BASE_DELAY", "20m"),
+        ("RETRY_MAX_DELAY", "0s"),
+        ("RETRY_MAX_ATTEMPTS", "0"),
+        ("RETRY_JITTER", "20%"),
+        ("ATTEMPT_TIMEOUT", "2"),
+        ("CLAIM_TIMEOUT", "0s"),
+        ("SWEEP_GRACE", "2"),
+        ("DRAIN_FOR", "2"),
+        ("DISPATCH_TARGET", "kafka:x"),
+        ("DISPATCH_TARGET", "sqs:x"),
+        ("DISPATCH_TARGET", "eventbridge:"),
+    ]
+    .map(|(variable, value)| complaint(variable, value))
+    .into();
+    for variables in [vec![REDIS], vec![MONGODB]] {
+        lines.push(read(Needs::MongoDbAndRedis, &variables).unwrap_err().to_string());
+    }
+    for uri in ["mongodb://u:p@ss@db", "mongodb://db/a.b", "mongodb://db/?w=1"] {
+        lines.push(MongoLedger::open(uri).await.unwrap_err().to_string());
+    }
+    lines.extend([OpenError::Unresolved, OpenError::NoNameServer].map(|error| error.to_string()));
+    lines.push(RedisQueue::open("redis://cache:x", "jobs", false).unwrap_err().to_string());
+    let target = DispatchTarget::EventBridge("jobs".to_owned());
+    lines.push(recoup::dispatch::aws::target(&target, |_| None).unwrap_err().to_string());
+    for (server, problem) in [
+        (Server::MongoDb, "could not be fetched: …"),
+        (Server::MongoDb, "leads to a secret that …"),
+        (Server::Redis, "could not be fetched: …"),
+        (Server::Redis, "leads to a secret that …"),
+    ] {
+        lines.push(server.error(problem).to_string());
+    }
+    lines.push("AWS_LAMBDA_RUNTIME_API is not what the Lambda runtime sets; for example …".to_owned());
+
+    let (_, section) = include_str!("../../docs/OPERATIONS.md").split_once("## A failed start").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let beginnings: Vec<&str> = section
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .flat_map(|line| line.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+        .collect();
+    for line in &lines {
+        assert!(beginnings.iter().any(|with| begins(line, with)), "the manual does not have: {line}");
+    }
+    for with in beginnings {
+        assert!(lines.iter().any(|line| begins(line, with)), "no line begins so: {with}");
+    }
 }
 
 #[test]

@@ -166,11 +166,15 @@ fn lines_that_are_no_events_are_reported_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_log_that_is_no_log_does_not_fill_the_screen() {
+fn every_rejected_line_is_named() {
     let recoup = with_log("nonsense\n".repeat(100));
     let run = recoup.run(&["--json", "replay", "log.jsonl"]);
-    assert_eq!((run.status, run.stderr.lines().count()), (1, 22));
-    assert!(run.stderr.contains("line 20: ") && run.stderr.contains("and 80 lines more\n"), "{run:?}");
+    let said: Vec<&str> = run.stderr.lines().collect();
+    assert_eq!((run.status, said.len()), (1, 101));
+    for (number, said) in (1..).zip(&said[..100]) {
+        assert!(said.starts_with(&format!("line {number}: rejected: it is not a JSON object")), "{said}");
+    }
+    assert!(said[100].starts_with("recoup: 100 of 100 lines rejected"), "{said:?}");
 }
 
 #[test]
@@ -199,6 +203,7 @@ fn a_log_that_cannot_be_read_is_refused() {
         let why = recoup.refused(1, &["replay", path]);
         assert!(why.starts_with(&format!("the log {path} cannot be read: ")), "{why}");
     }
+    assert!(!recoup.path("recoup.db").exists(), "a mistyped name leaves no empty ledger behind");
 }
 
 #[test]
@@ -285,6 +290,19 @@ fn a_gap_of_thousands_of_years_ends() {
 }
 
 #[test]
+fn the_retries_of_a_log_of_any_year_are_dispatched() {
+    for year in ["0001", "1970", "2001", "5138", "9998"] {
+        let recoup = with_log(
+            log(&[("10:00:00", CHARGE_J1), ("10:00:30", FAILED_J1), ("11:00:00", CHARGE_J1)])
+                .replace("2026-", &format!("{year}-")),
+        );
+        let summary = recoup.json(&["replay", "log.jsonl"]);
+        assert_eq!(summary["retries"], json!({"dispatched": 1, "dead_lettered": 0, "waiting": 0}), "{year}");
+        assert_eq!(recoup.rows("dead_letter"), 0, "{year}");
+    }
+}
+
+#[test]
 fn nothing_is_handed_over() {
     let recoup = Recoup::on_a_file().with("DISPATCH_TARGET", "eventbridge:retries");
     let summary = recoup.json(&["replay", &day()]);
@@ -297,8 +315,58 @@ fn a_replayed_job_is_marked() {
     let recoup = with_log(log(&[("10:00:00", CHARGE_J1)]));
     recoup.json(&["replay", "log.jsonl"]);
     assert_eq!(recoup.json(&["job", "j1"])["replayed"], true);
-    recoup.charge("j2", "a1", 1);
-    assert_eq!(recoup.json(&["job", "j2"])["replayed"], false);
+    let today = Recoup::on_a_file();
+    today.charge("j2", "a1", 1);
+    assert_eq!(today.json(&["job", "j2"])["replayed"], false);
+}
+
+#[test]
+fn a_file_with_work_of_todays_is_not_replayed_into() {
+    let recoup = with_log(log(&[("10:00:00", CHARGE_J1)]));
+    recoup.charge("today", "a1", 1);
+    recoup.json(&["failed", "today", "--attempt", "1"]);
+    let export = recoup.ok(&["export"]);
+    assert_eq!(
+        recoup.refused(1, &["replay", "log.jsonl"]),
+        r#"the file recoup.db holds job "today", which no replay put there, so nothing was replayed; replay into a file of its own: --db FILE"#
+    );
+    assert_eq!(recoup.ok(&["export"]), export);
+    recoup.json(&["--db", "past.db", "replay", "log.jsonl"]);
+}
+
+#[test]
+fn a_file_of_a_replay_is_read_and_takes_no_work_of_todays() {
+    let recoup = Recoup::on_a_file().with("RETRY_MAX_ATTEMPTS", "1");
+    recoup.write("log.jsonl", log(&[("10:00:00", CHARGE_J1), ("10:00:30", FAILED_J1)]));
+    recoup.json(&["replay", "log.jsonl"]);
+    let export = recoup.ok(&["export"]);
+    for command in [
+        &["charge", "j2", "--account", "a1", "--cost", "1"][..],
+        &["failed", "j1", "--attempt", "1"],
+        &["succeeded", "j1"],
+        &["drain"],
+        &["dead-letters", "redrive", "j1"],
+        &["dead-letters", "redrive", "--all"],
+    ] {
+        assert_eq!(
+            recoup.refused(1, command),
+            "the file recoup.db holds a replay, which today's work does not mix with, so nothing was done; \
+             name another file by --db FILE",
+            "{command:?}"
+        );
+    }
+    for command in [
+        &["job", "j1"][..],
+        &["balance", "a1"],
+        &["statement", "a1"],
+        &["dead-letters"],
+        &["dead-letters", "show", "j1"],
+        &["audit"],
+    ] {
+        let answer = recoup.ok(command);
+        assert!(!answer.contains("redrive"), "a hint that would be refused: {answer}");
+    }
+    assert_eq!(recoup.ok(&["export"]), export);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{Desk, PAGE};
 use crate::args::{DeadLettersArgs, DeadLettersCommand, JobArgs, ListArgs, RedriveArgs};
 use crate::output::{Grid, Output, count_of, grouped};
 use crate::stop::{Stop, visible};
-use crate::store::{Store, shell_word};
+use crate::store::{Store, argument};
 use crate::story;
 
 /// `recoup dead-letters`.
@@ -46,12 +46,13 @@ async fn list<S: Store>(desk: Desk<'_, S>, args: ListArgs) -> Result<(), Stop> {
         if args.failed { &[Phase::DeadLettered, Phase::Failed] } else { &[Phase::DeadLettered] };
     let mut grid =
         Grid::new(&["job", "account", "cost>", "phase", "failed attempts>", "since", "last error"]);
-    let (mut count, mut faults) = (0, Faults::default());
+    let (mut count, mut are_replayed, mut faults) = (0, true, Faults::default());
     for phase in phases {
         let mut after: Option<String> = None;
         loop {
             let page = desk.store.ledger().jobs(Some(*phase), after.as_deref(), PAGE).await?;
             for (id, job) in &page {
+                are_replayed &= job.as_ref().is_ok_and(|job| job.replayed);
                 match job {
                     Ok(job) if desk.out.is_json() => desk.out.document(&set_aside(job))?,
                     Ok(job) => grid.row(row(job)),
@@ -73,8 +74,12 @@ async fn list<S: Store>(desk: Desk<'_, S>, args: ListArgs) -> Result<(), Stop> {
         } else {
             desk.out.table(&grid)?;
             desk.out.line("")?;
-            let redrive = desk.store.hint("dead-letters redrive JOB");
-            desk.out.line(format!("{} {what}. To try one again: {redrive}", count_of(count, "job")))?;
+            let next = if are_replayed {
+                String::new()
+            } else {
+                format!(" To try one again: {}", desk.store.hint("dead-letters redrive JOB"))
+            };
+            desk.out.line(format!("{} {what}.{next}", count_of(count, "job")))?;
         }
     }
     faults.end("are not listed")
@@ -110,7 +115,7 @@ async fn show<S: Store>(desk: Desk<'_, S>, args: JobArgs) -> Result<(), Stop> {
     match job.phase {
         Phase::DeadLettered | Phase::Failed => {}
         Phase::Running | Phase::RetryWaiting | Phase::Delivered => {
-            let story = desk.store.hint(&format!("job {}", shell_word(&visible(job.job_id.as_str()))));
+            let story = desk.store.hint(&format!("job {}", argument(job.job_id.as_str())));
             return Err(Stop::Refused(format!("{}; see `{story}`", not_set_aside(&job))));
         }
     }
@@ -136,7 +141,7 @@ struct Redriven<'a> {
 
 /// Sends each of these jobs back; one that cannot be sent back does not stop the others.
 async fn redrive<S: Store>(desk: Desk<'_, S>, args: RedriveArgs) -> Result<(), Stop> {
-    desk.store.ensure_layout().await?;
+    desk.store.prepare_work().await?;
     let mut refused = Vec::new();
     for job_id in &args.jobs {
         match redrive_one(&desk, job_id).await {
@@ -163,7 +168,7 @@ async fn redrive<S: Store>(desk: Desk<'_, S>, args: RedriveArgs) -> Result<(), S
 /// Sends every dead-lettered job back, a page at a time; each leaves its phase as it goes, and the pages go on after
 /// the last id, so that a job which comes back meanwhile is not sent round in circles.
 async fn redrive_all<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
-    desk.store.ensure_layout().await?;
+    desk.store.prepare_work().await?;
     let (mut sent, mut faults) = (0, Faults::default());
     let mut after: Option<String> = None;
     loop {

@@ -20,7 +20,7 @@ use crate::store::{Store, drain_settings};
 
 /// `recoup charge`.
 pub(crate) async fn charge<S: Store>(desk: Desk<'_, S>, args: ChargeArgs) -> Result<(), Stop> {
-    desk.store.ensure_layout().await?;
+    desk.store.prepare_work().await?;
     let charge = Charge {
         job_id: args.job,
         account_id: args.account,
@@ -75,7 +75,7 @@ pub(crate) async fn failed<S: Store>(desk: Desk<'_, S>, args: FailedArgs) -> Res
         occurred_at: None,
         account_id: args.event.account,
     };
-    desk.store.ensure_layout().await?;
+    desk.store.prepare_work().await?;
     let (ledger, queue) = (desk.store.ledger(), desk.store.queue());
     let now = desk.clock.now();
     let answer = job_failed(ledger, queue, &event, &desk.settings.retry, roll(), now).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn succeeded<S: Store>(desk: Desk<'_, S>, args: SucceededArgs) 
         occurred_at: None,
         account_id: account,
     };
-    desk.store.ensure_layout().await?;
+    desk.store.prepare_work().await?;
     let now = desk.clock.now();
     let answer = job_succeeded(desk.store.ledger(), &event, now).await?;
     print(desk.out, &answer, now)

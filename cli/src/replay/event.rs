@@ -4,13 +4,10 @@
 //! read here. As there, a field that stands twice is an error, and a null is as good as absent.
 
 use recoup::clock::Timestamp;
-use recoup::event::{CompletionEvent, EventError, parse_bare};
+use recoup::event::{CompletionEvent, EventError, parse_bare, shortened};
 use recoup::job::{AccountId, Cost, IdError, JobId, MAX_COST};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-/// Characters of a wrong value that an error repeats.
-const SHOWN_CHARS: usize = 60;
 
 /// What arrived, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,14 +109,6 @@ fn wrong(field: &'static str, raw: Option<&RawValue>, expected: &str) -> NotAnEv
     NotAnEvent::Field { field, found, expected: expected.to_owned() }
 }
 
-fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +133,11 @@ mod tests {
         );
         let Ok(LogEvent { what: What::Failed(event), .. }) = failed else { panic!("{failed:?}") };
         assert_eq!((event.attempt, event.reason, event.retryable), (Some(1), None, true));
+        let lenient = parse(
+            br#"{"at":"2026-01-01T00:00:31Z","type":"failed","job_id":"j1","event_id":"","occurred_at":"then"}"#,
+        );
+        let Ok(LogEvent { what: What::Failed(event), .. }) = lenient else { panic!("{lenient:?}") };
+        assert_eq!((event.event_id, event.occurred_at), (None, None));
         let succeeded = parse(br#"{"type":"succeeded","at":"2026-01-01T00:00:32+00:00","job_id":"j1"}"#);
         assert!(matches!(succeeded, Ok(LogEvent { what: What::Succeeded(_), .. })));
     }

@@ -52,20 +52,17 @@ mod summary;
 /// Events in one group of writes: a few dozen milliseconds' work, so that an `fsync` is small against it and another
 /// process that waits to write is not kept waiting.
 const GROUP: u64 = 1_000;
-/// Rejected lines that are shown; a log that is no log at all should not fill the screen.
-const MAX_SHOWN: u64 = 20;
 /// Bytes of the log read from the file at a time.
 const BUFFER: usize = 256 * 1024;
 
 /// `recoup replay`.
-pub(crate) async fn run<S: Store>(desk: Desk<'_, S>, args: ReplayArgs) -> Result<(), Stop> {
+pub(crate) async fn run<S: Store>(desk: Desk<'_, S>, args: ReplayArgs, log: Log) -> Result<(), Stop> {
     let started = desk.clock.now();
-    let (log, size) = open(&args.log)?;
     desk.store.prepare_replay().await?;
-    let progress = Progress::new(size, "replayed", true);
+    let progress = Progress::new(log.size, "replayed", true);
     let mut replay = Replay::new(&desk, args.drain_every, &progress);
     replay.store.begin_group()?;
-    let read = replay.feed(Lines::new(log), &args.log).await;
+    let read = replay.feed(Lines::new(log.source), &args.log).await;
     // What was replayed before an error stands, as it would have after a crash.
     let committed = replay.store.commit_group();
     progress.done();
@@ -90,23 +87,34 @@ pub(crate) async fn run<S: Store>(desk: Desk<'_, S>, args: ReplayArgs) -> Result
     replay.end()
 }
 
-fn open(log: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), Stop> {
-    if log == Path::new("-") {
-        return Ok((Box::new(BufReader::with_capacity(BUFFER, io::stdin())), None));
+/// An event log that was opened and is yet to be read.
+pub(crate) struct Log {
+    source: Box<dyn BufRead>,
+    /// Its length in bytes, where it is a file.
+    size: Option<u64>,
+}
+
+impl Log {
+    /// Opens the file, or takes standard input for `-`.
+    pub(crate) fn open(log: &Path) -> Result<Self, Stop> {
+        if log == Path::new("-") {
+            let source = Box::new(BufReader::with_capacity(BUFFER, io::stdin()));
+            return Ok(Self { source, size: None });
+        }
+        let cannot = |error: &io::Error| {
+            Stop::Refused(format!(
+                "the log {} cannot be read: {error}; give a file of JSON lines, or `-` for standard input",
+                visible(&log.display().to_string())
+            ))
+        };
+        let file = File::open(log).map_err(|error| cannot(&error))?;
+        let metadata = file.metadata().map_err(|error| cannot(&error))?;
+        if metadata.is_dir() {
+            return Err(cannot(&io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let size = metadata.is_file().then_some(metadata.len());
+        Ok(Self { source: Box::new(BufReader::with_capacity(BUFFER, file)), size })
     }
-    let cannot = |error: &io::Error| {
-        Stop::Refused(format!(
-            "the log {} cannot be read: {error}; give a file of JSON lines, or `-` for standard input",
-            visible(&log.display().to_string())
-        ))
-    };
-    let file = File::open(log).map_err(|error| cannot(&error))?;
-    let metadata = file.metadata().map_err(|error| cannot(&error))?;
-    if metadata.is_dir() {
-        return Err(cannot(&io::Error::from(io::ErrorKind::IsADirectory)));
-    }
-    let size = metadata.is_file().then_some(metadata.len());
-    Ok((Box::new(BufReader::with_capacity(BUFFER, file)), size))
 }
 
 /// A replay under way.
@@ -383,9 +391,7 @@ impl<'a, S: Store> Replay<'a, S> {
 
     fn reject(&mut self, number: u64, why: &str) {
         self.outcomes.rejected += 1;
-        if self.outcomes.rejected <= MAX_SHOWN {
-            self.progress.say(&format!("line {number}: rejected: {}", visible(why)));
-        }
+        self.progress.say(&format!("line {number}: rejected: {}", visible(why)));
     }
 
     fn findings(&self) -> Findings<'_> {
@@ -401,10 +407,6 @@ impl<'a, S: Store> Replay<'a, S> {
 
     fn end(&self) -> Result<(), Stop> {
         let rejected = self.outcomes.rejected;
-        if rejected > MAX_SHOWN {
-            let more = rejected - MAX_SHOWN;
-            self.progress.say(&format!("and {} more", count_of(more, "line")));
-        }
         if rejected == 0 {
             return Ok(());
         }

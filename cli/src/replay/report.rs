@@ -7,8 +7,8 @@ use recoup::ledger::LedgerReader;
 use super::Findings;
 use super::summary::{Outcomes, Summary};
 use crate::output::{Grid, Output, count_of, grouped, signed};
-use crate::stop::{Stop, visible};
-use crate::store::{Store, shell_word};
+use crate::stop::Stop;
+use crate::store::{Store, argument};
 
 /// Accounts that are shown; the rest is a `statement` away.
 const TOP_ACCOUNTS: usize = 5;
@@ -180,12 +180,6 @@ fn next<S: Store>(
     grid.row([store.hint("audit"), "every rule, checked on every job".to_owned()]);
     out.heading("Next")?;
     out.table(&grid)
-}
-
-/// An id as a shell and the command take it.
-fn argument(id: &str) -> String {
-    let word = shell_word(&visible(id));
-    if id.starts_with('-') { format!("-- {word}") } else { word }
 }
 
 /// How long it took, in milliseconds, and what that makes a second.

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::{Dispatch, DispatchError, Target};
 use crate::aws::{Aws, AwsError, Endpoint, Service};
 use crate::config::{ConfigError, DispatchTarget, arn_region};
+use crate::event::{OUR_SOURCE, RETRY_DUE};
 use crate::queue::DispatchMessage;
 
 /// What both services take in one call.
@@ -50,7 +51,7 @@ pub fn target(
     dispatch.map(Target::Outside).map_err(|error| ConfigError {
         variable: "DISPATCH_TARGET",
         problem: format!("leads to AWS, but {error}"),
-        example: "redis",
+        example: "redis".into(),
     })
 }
 
@@ -147,7 +148,7 @@ fn put_events(bus: &str, messages: &[DispatchMessage]) -> Value {
     let entries: Vec<Value> = messages
         .iter()
         .map(|message| {
-            json!({ "Source": "recoup", "DetailType": "Retry Due", "Detail": body(message), "EventBusName": bus })
+            json!({ "Source": OUR_SOURCE, "DetailType": RETRY_DUE, "Detail": body(message), "EventBusName": bus })
         })
         .collect();
     json!({ "Entries": entries })

@@ -2,14 +2,15 @@
 //!
 //! What stands in a line: `timestamp`, `level`, `message`, `target`, the fields of the event at the top, and the span it
 //! happened in (`span.request_id`, and `span.message_id` within a batch), so that a warning from deep inside can be
-//! traced too. `RUST_LOG` says what is logged; without it, the level that Lambda is configured to, or else `info`.
+//! traced too. `RUST_LOG` says what is logged; without it, the level that Lambda is configured to, or else `info`. Lambda's
+//! `FATAL` is our `error`: nothing of ours is worse.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 /// Installs the logs for this process, and has panics logged there too.
 pub(super) fn install() {
-    let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().and_then(|level| level.parse().ok());
+    let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().and_then(|level| level_of(&level));
     let filter = EnvFilter::builder()
         .with_default_directive(level.unwrap_or(LevelFilter::INFO).into())
         .from_env_lossy()
@@ -30,4 +31,29 @@ pub(super) fn install() {
     std::panic::set_hook(Box::new(
         |panic| tracing::error!(%panic, "a panic; the record it happened in fails"),
     ));
+}
+
+/// The level that Lambda calls so.
+fn level_of(name: &str) -> Option<LevelFilter> {
+    if name.eq_ignore_ascii_case("fatal") { Some(LevelFilter::ERROR) } else { name.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_that_lambda_can_be_configured_to_is_understood() {
+        for (name, level) in [
+            ("TRACE", LevelFilter::TRACE),
+            ("DEBUG", LevelFilter::DEBUG),
+            ("INFO", LevelFilter::INFO),
+            ("WARN", LevelFilter::WARN),
+            ("ERROR", LevelFilter::ERROR),
+            ("FATAL", LevelFilter::ERROR),
+        ] {
+            assert_eq!(level_of(name), Some(level), "{name}");
+        }
+        assert_eq!(level_of("loud"), None);
+    }
 }

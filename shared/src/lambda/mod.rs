@@ -152,7 +152,7 @@ fn check_runtime() -> Result<(), ConfigError> {
         {
             let problem =
                 "is not what the Lambda runtime sets; on a laptop, `cargo lambda watch` does".to_owned();
-            return Err(ConfigError { variable, problem, example });
+            return Err(ConfigError { variable, problem, example: example.into() });
         }
     }
     Ok(())

@@ -9,11 +9,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::{DeadLetter, Digest};
 use crate::clock::Timestamp;
+use crate::event::shortened;
 use crate::job::{IdError, JobId, MAX_ATTEMPT};
 
-/// The range in which a `not_before` is epoch milliseconds (2001 to 5138). Smaller is a delay or seconds, larger
-/// micro- or nanoseconds: both would be due at once or never, so both are malformed.
-pub const EPOCH_MS: std::ops::Range<i64> = 1_000_000_000_000..100_000_000_000_000;
+/// The range in which a `not_before` is epoch milliseconds (2001 to 5138), both ends included. Smaller is a delay or
+/// seconds, larger micro- or nanoseconds: both would be due at once or never, so both are malformed.
+pub const EPOCH_MS: std::ops::RangeInclusive<i64> = 1_000_000_000_000..=100_000_000_000_000;
 /// The longest malformed text that is kept as it is.
 pub const MAX_KEPT_TEXT: usize = 4096;
 
@@ -57,7 +58,22 @@ struct Canonical<'a> {
 struct Pushed<'a> {
     job_id: &'a JobId,
     attempts: u32,
-    not_before: i64,
+    not_before: PushedTime,
+}
+
+/// As [`parse_entry`] takes it back.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PushedTime {
+    EpochMs(i64),
+    Rfc3339(Timestamp),
+}
+
+impl From<Timestamp> for PushedTime {
+    fn from(at: Timestamp) -> Self {
+        let ms = at.as_millis();
+        if EPOCH_MS.contains(&ms) { Self::EpochMs(ms) } else { Self::Rfc3339(at) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -82,11 +98,12 @@ impl RetryEntry {
         canonical(&self.job_id, self.attempts)
     }
 
-    /// The form in which it is pushed: `{"job_id":"…","attempts":1,"not_before":1768471200000}`.
+    /// The form in which it is pushed: `{"job_id":"…","attempts":1,"not_before":1768471200000}`. A time that as a number
+    /// would pass for something else, as in the replay of a log of 1999, is written as RFC 3339.
     pub fn pushed(&self) -> String {
-        let pushed =
-            Pushed { job_id: &self.job_id, attempts: self.attempts, not_before: self.not_before.as_millis() };
-        serde_json::to_string(&pushed).expect("a string and two numbers are always JSON")
+        let not_before = self.not_before.into();
+        let pushed = Pushed { job_id: &self.job_id, attempts: self.attempts, not_before };
+        serde_json::to_string(&pushed).expect("strings and numbers are always JSON")
     }
 }
 
@@ -100,7 +117,7 @@ pub fn canonical(job_id: &JobId, attempts: u32) -> String {
 /// # Errors
 /// [`EntryError`] for a member that another program put there and that is none.
 pub fn parse_member(member: &[u8]) -> Result<(JobId, u32), EntryError> {
-    let parsed: Member = serde_json::from_slice(member).map_err(|e| EntryError::Shape(e.to_string()))?;
+    let parsed: Member = object(member)?;
     let job_id = JobId::new(parsed.job_id)?;
     if !(1..=MAX_ATTEMPT).contains(&parsed.attempts) {
         return Err(EntryError::Attempts(parsed.attempts.to_string()));
@@ -113,7 +130,7 @@ pub fn parse_member(member: &[u8]) -> Result<(JobId, u32), EntryError> {
 /// # Errors
 /// [`EntryError`] says which part is wrong and what it should be.
 pub fn parse_entry(raw: &[u8]) -> Result<RetryEntry, EntryError> {
-    let parsed: Foreign<'_> = serde_json::from_slice(raw).map_err(|e| EntryError::Shape(e.to_string()))?;
+    let parsed: Foreign<'_> = object(raw)?;
     let attempts = serde_json::from_str::<u32>(parsed.attempts.get())
         .ok()
         .filter(|k| (1..=MAX_ATTEMPT).contains(k))
@@ -123,16 +140,20 @@ pub fn parse_entry(raw: &[u8]) -> Result<RetryEntry, EntryError> {
     Ok(RetryEntry { job_id: JobId::new(parsed.job_id)?, attempts, not_before })
 }
 
+/// Reads the fields of an object. Serde would take an array for one as well, by position.
+fn object<'a, T: Deserialize<'a>>(raw: &'a [u8]) -> Result<T, EntryError> {
+    if !raw.trim_ascii_start().starts_with(b"{") {
+        return Err(EntryError::Shape("it is no JSON object".to_owned()));
+    }
+    serde_json::from_slice(raw).map_err(|e| EntryError::Shape(e.to_string()))
+}
+
 fn parse_time(json: &str) -> Option<Timestamp> {
     match serde_json::from_str::<Value>(json).ok()? {
         Value::Number(ms) => ms.as_i64().filter(|ms| EPOCH_MS.contains(ms)).map(Timestamp::from_millis),
         Value::String(text) => Timestamp::parse_rfc3339(&text),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 /// What is kept of bytes that are no retry entry: the text, or size and SHA-256 where it is large or no text.
@@ -170,11 +191,38 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_of_any_year_is_read_back_as_it_was_pushed() {
+        for time in [
+            "0000-01-01T00:00:00.000Z",
+            "0001-06-15T12:00:00.001Z",
+            "1970-01-01T00:00:00.000Z",
+            "2001-09-09T01:46:39.999Z",
+            "2001-09-09T01:46:40.000Z",
+            "2026-01-15T10:00:00.000Z",
+            "5138-11-16T09:46:40.000Z",
+            "5138-11-16T09:46:40.001Z",
+            "9999-12-31T23:59:59.999Z",
+        ] {
+            let not_before = Timestamp::parse_rfc3339(time).unwrap();
+            let entry = RetryEntry { job_id: JobId::new("j").unwrap(), attempts: 1, not_before };
+            assert_eq!(parse_entry(entry.pushed().as_bytes()), Ok(entry), "{time}");
+        }
+    }
+
+    #[test]
     fn a_foreign_time_may_be_rfc_3339_with_an_offset() {
         let entry =
             parse_entry(br#"{"x":[1],"not_before":"2026-01-15T11:00:00+01:00","attempts":1,"job_id":"j"}"#)
                 .unwrap();
         assert_eq!(entry.not_before.as_millis(), 1_768_471_200_000);
+    }
+
+    #[test]
+    fn both_ends_of_the_range_of_times_are_times() {
+        for ms in [1_000_000_000_000, 100_000_000_000_000] {
+            let raw = format!(r#"{{"job_id":"j","attempts":1,"not_before":{ms}}}"#);
+            assert_eq!(parse_entry(raw.as_bytes()).unwrap().not_before.as_millis(), ms);
+        }
     }
 
     #[test]
@@ -184,6 +232,7 @@ mod tests {
             "",
             "null",
             "[]",
+            r#"["j",1,1768471200000]"#,
             "42",
             "\"\"",
             "{not json",
@@ -198,7 +247,7 @@ mod tests {
             r#"{"job_id":"j","attempts":"1","not_before":1768471200000}"#,
             r#"{"job_id":"j","attempts":2147483648,"not_before":1768471200000}"#,
             r#"{"job_id":"j","attempts":1,"not_before":999999999999}"#,
-            r#"{"job_id":"j","attempts":1,"not_before":100000000000000}"#,
+            r#"{"job_id":"j","attempts":1,"not_before":100000000000001}"#,
             r#"{"job_id":"j","attempts":1,"not_before":1.5e12}"#,
             r#"{"job_id":"j","attempts":1,"not_before":"2026-01-15T10:00:00"}"#,
             r#"{"job_id":"j","attempts":1,"not_before":null}"#,
@@ -209,6 +258,12 @@ mod tests {
             assert!(parse_entry(raw.as_bytes()).is_err(), "{}", shortened(raw));
         }
         assert!(parse_entry(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn a_member_that_is_an_array_is_none() {
+        assert!(parse_member(br#"["j",1]"#).is_err());
+        assert!(parse_member(br#" {"attempts":1,"job_id":"j"}"#).is_ok());
     }
 
     #[test]

@@ -38,6 +38,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, Script, ServerErrorKind
 use self::connection::{Connection, Connector};
 use super::{Claim, Depths, Intake, List, MAX_LOOK_BYTES, NewEntry, QueueError, RetryEntry, RetryQueue};
 use crate::clock::Timestamp;
+use crate::config::has_hash_tag;
 
 mod connection;
 
@@ -175,11 +176,6 @@ impl RedisQueue {
     async fn query<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<T, QueueError> {
         self.connector.call(|mut connection| async move { cmd.query_async(&mut connection).await }).await
     }
-}
-
-/// What stands between the first brace and the next closing one decides alone where a key is kept.
-fn has_hash_tag(prefix: &str) -> bool {
-    prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 command!(LOOK_AT_NEW, "look_at_new.lua");

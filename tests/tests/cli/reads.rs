@@ -52,6 +52,21 @@ fn a_waiting_retry_is_told_with_its_time_and_a_set_aside_job_with_what_to_do() {
 }
 
 #[test]
+fn an_id_in_a_hint_is_quoted_so_that_the_hint_works() {
+    let recoup = Recoup::on_a_file();
+    for (job, quoted) in [("job 1", "'job 1'"), ("-j", "-- -j")] {
+        recoup.json(&["charge", "--account", "a1", "--cost", "5", "--", job]);
+        recoup.json(&["failed", "--no-retry", "--", job]);
+        let story = recoup.ok(&["job", "--", job]);
+        let hint = format!("To try it again: recoup dead-letters redrive {quoted}\n");
+        assert!(story.ends_with(&hint), "{story}");
+        recoup.ok(&["dead-letters", "redrive", "--", job]);
+        let why = recoup.refused(1, &["dead-letters", "show", "--", job]);
+        assert!(why.ends_with(&format!("see `recoup job {quoted}`")), "{why}");
+    }
+}
+
+#[test]
 fn a_job_is_given_whole_to_programs() {
     let job = with_a_past().json(&["job", "j1"]);
     assert_eq!(job["phase"], "delivered");

@@ -57,6 +57,8 @@ fn an_id_may_start_with_a_dash_after_a_double_dash() {
     let recoup = Recoup::on_a_file();
     let charged = recoup.json(&["charge", "--account", "-a", "--cost", "5", "--", "-j"]);
     assert_eq!(charged["job_id"], "-j");
+    assert!(recoup.ok(&["charge", "--help"]).contains("one that starts with a dash comes last, after `--`"));
+    recoup.refused(2, &["charge", "--", "-k", "--account", "-a", "--cost", "5"]);
     assert_eq!(recoup.json(&["balance", "--", "-a"])["balance"], -5);
 }
 
