@@ -171,6 +171,7 @@ impl Slot {
     async fn drain(&mut self) {
         let injury = self.injury();
         let answer = self.invoke("{}".to_owned(), injury).await;
+        self.world.note_drain(format!("{answer:?}"));
         match answer {
             Some(Answer::Response(counts)) => {
                 self.world.tally.one("drain: ended");

@@ -54,7 +54,8 @@ impl Guardian {
     fn tell(&self, line: &str) {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let input = input.as_mut().expect("the pipe is open until the end");
-        writeln!(input, "{line}").expect("the guardian lives as long as its pipe");
+        // Whoever killed the guardian has taken the net away, and not what it is there for.
+        let _ = writeln!(input, "{line}");
     }
 }
 
@@ -77,10 +78,9 @@ pub fn keep_watch(input: impl BufRead) {
 fn minded(input: impl BufRead) -> BTreeSet<u32> {
     let mut minded = BTreeSet::new();
     for line in input.lines().map_while(Result::ok) {
-        let Ok(pid) = line[1..].parse() else { continue };
-        if line.starts_with('+') {
+        if let Some(Ok(pid)) = line.strip_prefix('+').map(str::parse) {
             minded.insert(pid);
-        } else {
+        } else if let Some(Ok(pid)) = line.strip_prefix('-').map(str::parse) {
             minded.remove(&pid);
         }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_was_not_forgotten_is_left() {
-        assert_eq!(minded("+12\n+13\n-12\n+14\n".as_bytes()), BTreeSet::from([13, 14]));
+        assert_eq!(minded("+12\n+13\n-12\n\n+14\n".as_bytes()), BTreeSet::from([13, 14]));
     }
 
     #[test]

@@ -139,6 +139,7 @@ const SHOW_EACH: Duration = Duration::from_secs(15);
 async fn rest(world: &World) -> bool {
     let queue = RedisQueue::open(&world.redis_url(), PREFIX, false).expect("our own address is one");
     let patience = Deadline::after(world.plan.rest_within);
+    let mut shown = Deadline::after(SHOW_EACH);
     loop {
         let left = what_is_left(world, &queue).await;
         if left.is_empty() {
@@ -146,7 +147,16 @@ async fn rest(world: &World) -> bool {
         }
         if patience.passed() {
             world.violations().extend(left);
+            let drains = world.last_drains().join("\n    ");
+            world
+                .violations()
+                .push(Violation::new(Rule::NotAtRest, format!("the last drains:\n    {drains}")));
             return false;
+        }
+        if shown.passed() {
+            let left: Vec<String> = left.into_iter().map(|violation| violation.what).collect();
+            world.say(&format!("{}; left: {}", world.progress(), left.join(", ")));
+            shown = Deadline::after(SHOW_EACH);
         }
         SystemClock.sleep(Duration::from_millis(300)).await;
     }

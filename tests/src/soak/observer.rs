@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use recoup::clock::{Clock, SystemClock};
 use recoup::job::{Job, Phase};
 use recoup::ledger::{JobOrFault, LedgerReader};
 use tokio::task::JoinSet;
@@ -70,16 +71,20 @@ pub(super) fn start(world: &Arc<World>, parts: &mut JoinSet<()>) {
     parts.spawn(observe(Arc::clone(world)));
 }
 
+/// What the observer leaves to others of its time and the server's: three parts of four, or so.
+const REST_FOR: u64 = 3;
+
 /// By turns the jobs that are not at rest, and a page of all.
 async fn observe(world: Arc<World>) {
     let mut rotating: Option<String> = None;
     while world.stage() < Stage::Over {
+        let began = SystemClock.now();
         look_at_open_jobs(&world).await;
         if let Some(page) = look(&world, rotating.as_deref()).await {
             rotating = if page.len() == PAGE { page.into_iter().last().map(|(id, _)| id) } else { None };
         }
-        let often = if world.stage() == Stage::Faults { 250 } else { 100 };
-        world.pause(often).await;
+        let looked_for = SystemClock.now().as_millis().saturating_sub(began.as_millis()).unsigned_abs();
+        world.pause((looked_for * REST_FOR).clamp(200, 5_000)).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the parts of a soak share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +28,9 @@ pub(super) const FIRST_WORK: &str = "soak:first";
 pub(super) const DATABASE: &str = "soak";
 /// Failures after which a job is dead-lettered.
 pub(super) const MAX_ATTEMPTS: u32 = 4;
+
+/// Answers of drains that are kept.
+const DRAINS_KEPT: usize = 10;
 
 /// How far the soak has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +63,7 @@ pub(super) struct World {
     books: Mutex<Books>,
     seen: Mutex<Seen>,
     ready: Mutex<Vec<String>>,
+    drains: Mutex<VecDeque<String>>,
     violations: Mutex<Vec<Violation>>,
     open_jobs: AtomicUsize,
 }
@@ -96,6 +100,7 @@ impl World {
             books: Mutex::default(),
             seen: Mutex::default(),
             ready: Mutex::default(),
+            drains: Mutex::default(),
             violations: Mutex::default(),
             open_jobs: AtomicUsize::new(0),
         })
@@ -215,6 +220,20 @@ impl World {
     /// The messages that workers took from `ready`.
     pub(super) fn ready(&self) -> MutexGuard<'_, Vec<String>> {
         lock(&self.ready)
+    }
+
+    /// Keeps what the last drains answered, for the case that the soak does not come to rest.
+    pub(super) fn note_drain(&self, answer: String) {
+        let mut drains = lock(&self.drains);
+        drains.push_back(answer);
+        if drains.len() > DRAINS_KEPT {
+            drains.pop_front();
+        }
+    }
+
+    /// What the last drains answered.
+    pub(super) fn last_drains(&self) -> Vec<String> {
+        lock(&self.drains).iter().cloned().collect()
     }
 
     pub(super) fn violations(&self) -> MutexGuard<'_, Vec<Violation>> {
