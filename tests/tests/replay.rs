@@ -388,6 +388,20 @@ fn what_the_ledger_gave_away_is_computed_from_its_entries() {
     assert_eq!(recoup.json(&["replay", "none.jsonl"])["given_away"]["recoup"], 40);
 }
 
+/// The block that the README shows as the output of its first command, to the letter.
+#[test]
+fn the_readme_shows_what_the_command_prints() {
+    let readme = std::fs::read_to_string(in_project("README.md")).unwrap();
+    let (_, rest) = readme.split_once("It prints:\n\n").expect("the README has an output");
+    let shown: Vec<&str> = rest
+        .lines()
+        .take_while(|line| line.is_empty() || line.starts_with("    "))
+        .map(|line| line.strip_prefix("    ").unwrap_or(line))
+        .collect();
+    let printed = Recoup::on_a_file().ok(&["replay", &day()]);
+    assert_eq!(shown.join("\n").trim_end(), printed.trim_end());
+}
+
 #[test]
 fn the_summary_for_people_says_what_moved_and_what_to_look_at() {
     let recoup = Recoup::on_a_file();
