@@ -398,7 +398,7 @@ fn the_readme_shows_what_the_command_prints() {
         .take_while(|line| line.is_empty() || line.starts_with("    "))
         .map(|line| line.strip_prefix("    ").unwrap_or(line))
         .collect();
-    let printed = Recoup::on_a_file().ok(&["replay", &day()]);
+    let printed = Recoup::on_a_file().run(&["replay", &day()]).stdout;
     assert_eq!(shown.join("\n").trim_end(), printed.trim_end());
 }
 
