@@ -15,7 +15,7 @@ const STORES: &str = "\
 Stores:
   Where MONGODB_URI and REDIS_URL are set, commands work on these servers; else on one embedded
   file, RECOUP_DB or recoup.db. --db FILE wins over both. `replay` uses the file unless --servers
-  is given. A file holds today's work or replays, never both.
+  is given, and refuses one that holds today's work.
 
 Exit status:
   0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage.";

@@ -51,7 +51,7 @@ pub(crate) trait Store: Sync {
     ) -> Result<Option<Upgraded>, Stop>;
 
     /// To be called before a write that is today's work. Creates the layout where there is none at all, so that no
-    /// write brings a collection into being without its validator; refuses a file that holds a replay.
+    /// write brings a collection into being without its validator.
     async fn prepare_work(&self) -> Result<(), Stop>;
 
     /// Creates or updates the layout, unless the store holds work of today's that a replay must not mix with.
@@ -211,21 +211,12 @@ impl Store for FileStore {
         }
     }
 
-    /// A file has one queue. So it is for today's work or for replays: a replay's drains would take today's retries
-    /// and hand them to nobody, and today's drains would hand somebody's past to the workers.
+    /// A file has its layout from its opening on, and what a person does to the jobs of a replay is an exercise.
     async fn prepare_work(&self) -> Result<(), Stop> {
-        let is_empty = self.ledger.jobs(None, None, 1).await?.is_empty();
-        if is_empty || self.ledger.any_live_job().await?.is_some() {
-            return Ok(());
-        }
-        Err(Stop::Refused(format!(
-            "{} holds a replay, which today's work does not mix with, so nothing was done; name another file by \
-             --db FILE",
-            self.name()
-        )))
+        Ok(())
     }
 
-    /// See [`FileStore::prepare_work`].
+    /// A file has one queue, and a replay's drains would take today's retries and hand them to nobody.
     async fn prepare_replay(&self) -> Result<(), Stop> {
         let Some(job) = self.ledger.any_live_job().await? else { return Ok(()) };
         Err(Stop::Refused(format!(
@@ -241,7 +232,6 @@ impl Store for FileStore {
         clock: &impl Clock,
         deadline: Deadline,
     ) -> Result<DrainCounts, Stop> {
-        self.prepare_work().await?;
         let target: Target<NoOutside> = Target::ReadyList;
         Ok(drain(&self.ledger, &self.queue, &target, settings, clock, deadline).await?)
     }
