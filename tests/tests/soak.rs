@@ -20,7 +20,7 @@ async fn hundreds_of_kills_lose_nothing_and_double_nothing() {
         kills: 250,
         at_least: Duration::from_secs(90),
         at_most: Duration::from_secs(15 * 60),
-        rest_within: Duration::from_secs(180),
+        patience: Duration::from_secs(180),
         sabotage: None,
         is_shown: true,
     };
@@ -41,7 +41,7 @@ async fn finds(sabotage: Sabotage) {
         kills: 25,
         at_least: Duration::from_secs(10),
         at_most: Duration::from_secs(5 * 60),
-        rest_within: Duration::from_secs(15),
+        patience: Duration::from_secs(15),
         sabotage: Some(sabotage),
         is_shown: false,
     };

@@ -72,7 +72,7 @@ fn run(arguments: &Arguments) -> ExitCode {
         kills: arguments.kills,
         at_least: arguments.time,
         at_most: Duration::MAX,
-        rest_within: Duration::from_secs(180),
+        patience: Duration::from_secs(180),
         sabotage: arguments.sabotage,
         is_shown: true,
     };

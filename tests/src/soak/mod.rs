@@ -40,6 +40,7 @@ mod faults;
 mod functions;
 pub mod guardian;
 mod observer;
+mod operator;
 mod platform;
 pub mod proxy;
 mod report;
@@ -64,8 +65,8 @@ pub struct Plan {
     pub at_least: Duration,
     /// …but no longer than this.
     pub at_most: Duration,
-    /// How long after the last fault everything may take to come to rest.
-    pub rest_within: Duration,
+    /// After the last fault, how long may pass without anything coming nearer to rest.
+    pub patience: Duration,
     /// What is broken on purpose.
     pub sabotage: Option<Sabotage>,
     /// Whether figures are printed meanwhile.
@@ -86,6 +87,7 @@ pub async fn run(plan: Plan, stop: impl Future<Output = ()>) -> Report {
     workers::start(&world, &mut everything);
     let mut trouble = JoinSet::new();
     faults::start(&world, &mut trouble);
+    operator::start(&world, &mut trouble);
     sabotage::start(&world, &mut trouble);
 
     let stopped = tokio::select! {
@@ -135,15 +137,29 @@ async fn until_hurt_enough(world: &World) {
 
 const SHOW_EACH: Duration = Duration::from_secs(15);
 
-/// Waits until nothing is left to do. Where that does not come, what is left is a violation each.
+/// Waits until nothing is left to do. A slow machine gets its time, as long as ever less is left; where nothing comes
+/// nearer to rest any more, what is left is a violation each.
 async fn rest(world: &World) -> bool {
     let queue = RedisQueue::open(&world.redis_url(), PREFIX, false).expect("our own address is one");
-    let patience = Deadline::after(world.plan.rest_within);
+    let mut patience = Deadline::after(world.plan.patience);
+    let mut least = usize::MAX;
+    let mut every_job_was_looked_at = false;
     let mut shown = Deadline::after(SHOW_EACH);
     loop {
         let left = what_is_left(world, &queue).await;
-        if left.is_empty() {
+        if left.is_empty() && every_job_was_looked_at {
             return true;
+        }
+        if left.is_empty() {
+            // A redrive whose command was killed may have come through after the observer's look at its job.
+            world.seen().all_are_open_again();
+            world.set_open_jobs(world.books().jobs().len());
+            every_job_was_looked_at = true;
+        }
+        let jobs_and_events = world.open_jobs() + world.source().waiting().len();
+        if jobs_and_events < least {
+            least = jobs_and_events;
+            patience = Deadline::after(world.plan.patience);
         }
         if patience.passed() {
             world.violations().extend(left);

@@ -37,6 +37,18 @@ impl Seen {
         found
     }
 
+    /// A job that was at rest may begin again: it is among the open ones until it is seen at rest.
+    pub(super) fn is_open_again(&mut self, job_id: &str) {
+        if self.at_rest_until.as_deref().is_some_and(|until| until >= job_id) {
+            self.at_rest_until = self.jobs.range(..job_id.to_owned()).next_back().map(|(id, _)| id.clone());
+        }
+    }
+
+    /// Every job may have begun again.
+    pub(super) fn all_are_open_again(&mut self) {
+        self.at_rest_until = None;
+    }
+
     /// Jobs that were seen and are not among these.
     pub(super) fn missing_from(&self, jobs: &BTreeMap<String, Job>) -> Vec<String> {
         self.jobs.keys().filter(|id| !jobs.contains_key(*id)).cloned().collect()
@@ -91,8 +103,9 @@ async fn observe(world: Arc<World>) {
 async fn look_at_open_jobs(world: &World) {
     // A charge that is under way may yet put a job in front of others.
     let complete_before = world.books().all_charged_before();
-    let mut after = world.seen().at_rest_until.clone();
-    let mut at_rest_until = after.clone();
+    let begun_after = world.seen().at_rest_until.clone();
+    let mut after = begun_after.clone();
+    let mut at_rest_until = begun_after.clone();
     let mut all_at_rest = true;
     let mut open = 0;
     loop {
@@ -111,8 +124,12 @@ async fn look_at_open_jobs(world: &World) {
             break;
         }
     }
-    world.seen().at_rest_until = at_rest_until;
-    world.set_open_jobs(open);
+    let mut seen = world.seen();
+    // A job that lies behind may have been opened again meanwhile; then the next look counts.
+    if seen.at_rest_until == begun_after {
+        seen.at_rest_until = at_rest_until;
+        world.set_open_jobs(open);
+    }
 }
 
 fn is_at_rest(job: &Job) -> bool {
@@ -172,6 +189,21 @@ mod tests {
     fn an_entry_that_is_gone_or_another_is_found() {
         assert_eq!(rules([failed(at(1)), charged()]), [Rule::EntryChanged, Rule::WentBack]);
         assert_eq!(rules([failed(at(1)), failed(at(2))]), [Rule::EntryChanged]);
+    }
+
+    #[test]
+    fn a_job_that_begins_again_is_looked_at_again() {
+        let mut seen = Seen::default();
+        for id in ["a", "b", "c"] {
+            seen.note(Job { job_id: job_id(id), ..charged() });
+        }
+        seen.at_rest_until = Some("b".to_owned());
+        seen.is_open_again("c");
+        assert_eq!(seen.at_rest_until.as_deref(), Some("b"));
+        seen.is_open_again("b");
+        assert_eq!(seen.at_rest_until.as_deref(), Some("a"));
+        seen.is_open_again("a");
+        assert_eq!(seen.at_rest_until, None);
     }
 
     #[test]
