@@ -429,3 +429,6 @@ fn remember(counted: &mut Vec<EventId>, id: Option<&EventId>) {
         counted.drain(..surplus);
     }
 }
+
+#[cfg(test)]
+mod tests;
