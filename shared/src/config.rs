@@ -472,3 +472,6 @@ fn shown(value: &str) -> String {
     let more = if cut.len() < value.len() { "…" } else { "" };
     format!("{cut:?}{more}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -380,33 +380,4 @@ pub fn cut_reason(reason: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_held_to_their_shape_and_compared_exactly() {
-        assert_eq!(JobId::new(""), Err(IdError::Empty));
-        assert_eq!(JobId::new(" \u{2003}"), Err(IdError::Blank));
-        assert_eq!(JobId::new("a\nb"), Err(IdError::Control(10)));
-        assert_eq!(JobId::new("\t"), Err(IdError::Control(9)));
-        assert_eq!(JobId::new("é".repeat(257)), Err(IdError::TooLong(257)));
-        assert!(JobId::new("é".repeat(256)).is_ok());
-        assert_ne!(JobId::new("a"), JobId::new("a "));
-        assert!(JobId::new("$where").is_ok(), "an operator's name is an id like any other");
-    }
-
-    #[test]
-    fn costs_are_whole_credits_that_a_double_holds() {
-        for bad in [0, -1, i64::MIN, MAX_COST + 1, i64::MAX] {
-            assert_eq!(Cost::new(bad), Err(CostError(bad)));
-        }
-        assert_eq!(Cost::new(MAX_COST).map(Cost::credits), Ok(MAX_COST));
-    }
-
-    #[test]
-    fn a_reason_is_cut_between_characters() {
-        assert_eq!(cut_reason("short"), "short");
-        assert_eq!(cut_reason(&"é".repeat(501)), "é".repeat(500));
-        assert_eq!(cut_reason(&"é".repeat(500)), "é".repeat(500));
-    }
-}
+mod tests;
