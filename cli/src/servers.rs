@@ -5,7 +5,6 @@ use recoup::clock::{Clock, Deadline, Timestamp};
 use recoup::config::{Address, ConfigError, DispatchTarget, Secret, Server, Settings};
 use recoup::dispatch;
 use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
-use recoup::job::Job;
 use recoup::ledger::LedgerReader;
 use recoup::ledger::mongo::{MongoLedger, Note, Upgrade, Upgraded};
 use recoup::queue::redis::RedisQueue;
@@ -55,6 +54,8 @@ fn unusable(error: ConfigError) -> Stop {
 
 impl Store for ServerStore {
     const KIND: &'static str = "servers";
+    /// They stand in the queue of replays, which nobody drains after the replay.
+    const QUEUES_REPLAYS: bool = false;
     type Ledger = MongoLedger;
     type Queue = RedisQueue;
 
@@ -126,10 +127,5 @@ impl Store for ServerStore {
     /// Every write was durable before it was answered.
     fn commit_group(&self) -> Result<(), Stop> {
         Ok(())
-    }
-
-    /// A replayed job's retry stands in the queue of replays, which nobody drains after the replay.
-    fn queues(&self, job: &Job) -> bool {
-        !job.replayed
     }
 }

@@ -13,7 +13,6 @@ use recoup::config::{Address, Settings};
 use recoup::dispatch::{NoOutside, Target};
 use recoup::embedded::Embedded;
 use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
-use recoup::job::Job;
 use recoup::ledger::mongo::{Mode, Note, Upgrade, Upgraded};
 use recoup::ledger::sqlite::SqliteLedger;
 use recoup::ledger::{Ledger, LedgerReader};
@@ -27,6 +26,8 @@ use crate::stop::{Stop, visible};
 pub(crate) trait Store: Sync {
     /// The word for it in JSON.
     const KIND: &'static str;
+    /// Whether the retries of replayed jobs stand in the queue that today's work uses.
+    const QUEUES_REPLAYS: bool;
     type Ledger: Ledger + LedgerReader;
     type Queue: RetryQueue;
 
@@ -70,9 +71,6 @@ pub(crate) trait Store: Sync {
 
     /// Everything in the group is durable once this has returned.
     fn commit_group(&self) -> Result<(), Stop>;
-
-    /// Whether this job's retry belongs into this store's queue.
-    fn queues(&self, job: &Job) -> bool;
 }
 
 /// Where the command is to work.
@@ -167,6 +165,7 @@ impl FileStore {
 
 impl Store for FileStore {
     const KIND: &'static str = "embedded";
+    const QUEUES_REPLAYS: bool = true;
     type Ledger = SqliteLedger;
     type Queue = SqliteQueue;
 
@@ -242,10 +241,6 @@ impl Store for FileStore {
 
     fn commit_group(&self) -> Result<(), Stop> {
         self.file.commit_group().map_err(|error| Stop::Refused(error.to_string()))
-    }
-
-    fn queues(&self, _job: &Job) -> bool {
-        true
     }
 }
 

@@ -1,6 +1,6 @@
-//! The use cases, over the ports only: what a failure, a success and a drain do.
+//! The use cases, over the ports only: what a failure, a success, a drain and an audit do.
 //!
-//! No store, no clock and no envelope is known here. The functions and the command call the same three.
+//! No store, no clock and no envelope is known here. The functions and the command call the same ones.
 
 use serde::Serialize;
 
@@ -8,6 +8,7 @@ use crate::clock::Timestamp;
 use crate::job::{Job, JobId, Phase};
 use crate::transition::{ChargeOutcome, FailureOutcome, SuccessOutcome};
 
+pub mod audit;
 pub mod drain;
 pub mod failed;
 pub mod succeeded;
