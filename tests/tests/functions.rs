@@ -1,4 +1,4 @@
-//! The three binaries as Lambda runs them: envelopes, batches, start-up, logs, and what they link.
+//! The binaries as Lambda runs them: envelopes, batches, start-up, logs, and what they link.
 #![allow(clippy::unwrap_used)]
 
 use recoup::job::Phase;
@@ -7,7 +7,7 @@ use recoup_tests::runtime_api::{Answer, Process};
 use recoup_tests::servers;
 use serde_json::{Value, json};
 
-const FUNCTIONS: [&str; 3] = ["job-failed", "job-succeeded", "retry-scheduler"];
+const FUNCTIONS: [&str; 4] = ["audit", "job-failed", "job-succeeded", "retry-scheduler"];
 
 fn event_bridge(detail_type: &str, detail: &Value) -> Value {
     json!({"version": "0", "id": "e-1", "detail-type": detail_type, "source": "jobs", "account": "000000000000",
@@ -227,7 +227,8 @@ async fn a_bad_environment_is_one_line_and_exit_status_1_before_the_first_poll()
             assert!(line.contains("example"), "{function} with {variable}={value}: {line}");
         }
     }
-    for (function, is_needed) in [("job-failed", true), ("retry-scheduler", true), ("job-succeeded", false)] {
+    for function in FUNCTIONS {
+        let is_needed = function != "job-succeeded";
         let mut environment = good.to_vec();
         environment.retain(|(name, _)| *name != "REDIS_URL");
         let line = refused(function, &environment).await;

@@ -79,6 +79,17 @@ pub trait Listener {
     fn read(&mut self, _jobs: u64) {}
 }
 
+/// Why an audit ended early, for listeners that can always be told.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+}
+
 /// Audits the jobs after `after`, in the order of their ids, until the last one or the deadline. One page is read
 /// however little time there is, so that every call gets on.
 ///
@@ -235,5 +246,177 @@ impl<R: LedgerReader, Q: RetryQueue, L: Listener> Audit<'_, R, Q, L> {
     fn report(&mut self, job_id: &str, violation: &str) -> Result<(), L::Error> {
         self.counts.violations += 1;
         self.listener.violation(job_id, violation)
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::VirtualClock;
+    use crate::embedded::Embedded;
+    use crate::job::{AccountId, Cost, LedgerRow};
+    use crate::ledger::{JobOrFault, Totals};
+    use crate::queue::sqlite::SqliteQueue;
+    use crate::transition::{Charge, charged};
+
+    fn sound(id: &str) -> Job {
+        let charge = Charge {
+            job_id: JobId::new(id).unwrap(),
+            account_id: AccountId::new("a").unwrap(),
+            cost: Cost::new(40).unwrap(),
+            max_attempts: 5,
+            replayed: false,
+        };
+        charged(&charge, Timestamp::from_millis(0))
+    }
+
+    fn broken(id: &str) -> Job {
+        Job { net: -39, ..sound(id) }
+    }
+
+    /// A ledger in which a job may look otherwise the second time.
+    struct Moving {
+        first: Vec<Job>,
+        second: fn(&str) -> Option<Job>,
+    }
+
+    impl LedgerReader for Moving {
+        async fn job(&self, job_id: &JobId) -> Result<Option<Job>, LedgerError> {
+            Ok((self.second)(job_id.as_str()))
+        }
+
+        async fn jobs(
+            &self,
+            phase: Option<Phase>,
+            after: Option<&str>,
+            limit: usize,
+        ) -> Result<Vec<(String, JobOrFault)>, LedgerError> {
+            let behind = self.first.iter().filter(|job| {
+                after.is_none_or(|after| job.job_id.as_str() > after) && phase.is_none_or(|p| p == job.phase)
+            });
+            Ok(behind.take(limit).map(|job| (job.job_id.as_str().to_owned(), Ok(job.clone()))).collect())
+        }
+
+        async fn balance(&self, _: &AccountId) -> Result<i64, LedgerError> {
+            unreachable!("an audit asks for jobs only")
+        }
+
+        async fn statement(
+            &self,
+            _: &AccountId,
+            _: Option<Timestamp>,
+            _: &mut (dyn FnMut(LedgerRow) + Send),
+        ) -> Result<(), LedgerError> {
+            unreachable!("an audit asks for jobs only")
+        }
+
+        async fn totals(&self) -> Result<Totals, LedgerError> {
+            unreachable!("an audit asks for jobs only")
+        }
+
+        async fn any_live_job(&self) -> Result<Option<String>, LedgerError> {
+            unreachable!("an audit asks for jobs only")
+        }
+    }
+
+    #[derive(Default)]
+    struct Told(Vec<String>);
+
+    impl Listener for Told {
+        type Error = AuditError;
+
+        fn violation(&mut self, job_id: &str, violation: &str) -> Result<(), AuditError> {
+            self.0.push(format!("{job_id}: {violation}"));
+            Ok(())
+        }
+    }
+
+    async fn audited(ledger: &Moving, after: Option<&str>, deadline: Deadline) -> (Audited, Vec<String>) {
+        let queue = SqliteQueue::new(Arc::new(Embedded::in_memory().unwrap()));
+        let settings = AuditSettings {
+            sweep_grace: Duration::ZERO,
+            claim_timeout: Duration::ZERO,
+            queues_replays: true,
+        };
+        let clock = VirtualClock::new(Timestamp::from_millis(1_000_000));
+        let mut told = Told::default();
+        let after = after.map(ToOwned::to_owned);
+        let audited = audit(ledger, &queue, settings, &clock, after, deadline, &mut told).await.unwrap();
+        (audited, told.0)
+    }
+
+    #[tokio::test]
+    async fn what_is_right_on_the_second_look_is_no_violation() {
+        let moving = Moving { first: vec![broken("j1"), sound("j2")], second: |id| Some(sound(id)) };
+        let (audited, told) = audited(&moving, None, Deadline::NONE).await;
+        assert_eq!(audited.counts, AuditCounts { jobs: 2, ..AuditCounts::default() });
+        assert_eq!(told, Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_twice_is_one_violation_and_so_is_a_job_that_is_gone() {
+        let stays = Moving { first: vec![broken("j1")], second: |id| Some(broken(id)) };
+        let (counted, told) = audited(&stays, None, Deadline::NONE).await;
+        assert_eq!((counted.counts.violations, told.len()), (1, 1));
+        assert_eq!(told[0], "j1: net is -39, but the entries add up to -40");
+        let gone = Moving { first: vec![broken("j1")], second: |_| None };
+        let (counted, told) = audited(&gone, None, Deadline::NONE).await;
+        assert_eq!(counted.counts.violations, 1);
+        assert!(told[0].contains("gone"), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn a_retry_that_was_taken_up_between_two_looks_is_no_violation() {
+        fn waiting(id: &str) -> Job {
+            let mut job = sound(id);
+            let entry = crate::job::EntryType::Refund;
+            let at = job.created_at;
+            job.entries.push(crate::job::Entry {
+                kind: entry,
+                amount: entry.amount(job.cost),
+                created_at: at,
+            });
+            job.net = 0;
+            job.is_refunded = true;
+            job.refunded_at = Some(at);
+            job.attempts = 1;
+            job.phase = Phase::RetryWaiting;
+            job.not_before = Some(at);
+            job
+        }
+        let taken_up = |id: &str| {
+            let at = Timestamp::from_millis(1);
+            Some(Job { phase: Phase::Running, not_before: None, dispatched_at: Some(at), ..waiting(id) })
+        };
+        let moving = Moving { first: vec![waiting("j")], second: taken_up };
+        let (counted, told) = audited(&moving, None, Deadline::NONE).await;
+        assert_eq!((counted.counts.retries, counted.counts.violations, told.len()), (1, 0, 0));
+        let lost = Moving { first: vec![waiting("j")], second: |id| Some(waiting(id)) };
+        assert_eq!(audited(&lost, None, Deadline::NONE).await.0.counts.violations, 1);
+    }
+
+    #[tokio::test]
+    async fn an_audit_that_came_to_its_deadline_says_where_the_next_one_goes_on() {
+        let first: Vec<Job> = (0..PAGE + 3).map(|number| broken(&format!("j{number:04}"))).collect();
+        let ledger = Moving { first, second: |id| Some(broken(id)) };
+        let at_once = Deadline::after(Duration::ZERO);
+        let (one, _) = audited(&ledger, None, at_once).await;
+        assert_eq!((one.counts.jobs, one.next.as_deref()), (500, Some("j0499")));
+        let (two, told) = audited(&ledger, one.next.as_deref(), at_once).await;
+        assert_eq!((two.counts.jobs, two.next), (3, None));
+        assert!(told[0].starts_with("j0500: "), "the next one goes on behind it: {told:?}");
+    }
+
+    #[tokio::test]
+    async fn jobs_that_were_set_aside_are_counted_over_all_pages() {
+        let mut first: Vec<Job> = (0..PAGE + 3).map(|number| sound(&format!("j{number:04}"))).collect();
+        for job in &mut first[1..] {
+            job.phase = Phase::DeadLettered;
+        }
+        let ledger = Moving { first, second: |_| None };
+        assert_eq!(dead_lettered(&ledger).await.unwrap(), 502);
     }
 }

@@ -1,7 +1,7 @@
-//! The functions under the Lambda runtime: start-up, the two run loops, and nothing of the ledger's rules.
+//! The functions under the Lambda runtime: start-up, the run loops, and nothing of the ledger's rules.
 //!
-//! A function's `main` wires: settings, addresses, clients, and then one of [`serve_events`] and [`serve_schedule`].
-//! They take a closure over the ports, so that this module names no store and a function links only the adapters
+//! A function's `main` wires: settings, addresses, clients, and then one of [`serve_events`], [`serve_schedule`]
+//! and [`serve_audit`]. They take the ports, or a closure over them, so that this module names no store and a function links only the adapters
 //! that its own `main` opens.
 //!
 //! Everything that can be known to be wrong at start is an error before the first poll: one line on stderr and exit
@@ -24,10 +24,12 @@ use crate::aws;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::config::{Address, ConfigError, Needs, Secret, Server, Settings};
 
+mod audit;
 mod events;
 mod logs;
 mod schedule;
 
+pub use audit::serve_audit;
 pub use events::serve_events;
 pub use schedule::serve_schedule;
 
