@@ -2,7 +2,7 @@
 
 use std::io;
 
-use recoup::handlers::drain::DrainError;
+use recoup::handlers::StoreError;
 use recoup::ledger::LedgerError;
 use recoup::queue::QueueError;
 
@@ -32,8 +32,8 @@ impl From<QueueError> for Stop {
     }
 }
 
-impl From<DrainError> for Stop {
-    fn from(error: DrainError) -> Self {
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
         Self::Refused(error.to_string())
     }
 }

@@ -6,12 +6,12 @@
 use recoup::clock::{Clock, Timestamp};
 use recoup::handlers::failed::push_retry;
 use recoup::job::{AccountId, Job, JobId, LastError, Phase};
-use recoup::ledger::{Ledger, LedgerError, LedgerReader};
+use recoup::ledger::{Ledger, LedgerError, LedgerReader, PAGE};
 use recoup::transition::RedriveOutcome;
 use serde::Serialize;
 
+use super::Desk;
 use super::reads::{Faults, known_job};
-use super::{Desk, PAGE};
 use crate::args::{DeadLettersArgs, DeadLettersCommand, JobArgs, ListArgs, RedriveArgs};
 use crate::output::{Grid, Output, count_of, grouped};
 use crate::stop::{Stop, visible};

@@ -19,6 +19,3 @@ pub(crate) struct Desk<'a, S: Store> {
     pub(crate) clock: SystemClock,
     pub(crate) out: &'a mut Output,
 }
-
-/// Jobs read in one go when all of them are gone through: some hundred kilobytes.
-pub(crate) const PAGE: usize = 500;

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use recoup::clock::Clock;
 use recoup::job::{AccountId, Job, JobId, LedgerRow};
-use recoup::ledger::{LedgerError, LedgerReader};
+use recoup::ledger::{LedgerError, LedgerReader, PAGE};
 use serde::Serialize;
 
-use super::{Desk, PAGE};
+use super::Desk;
 use crate::args::{BalanceArgs, ExportArgs, Format, JobArgs, StatementArgs};
 use crate::output::{Grid, count_of, grouped, signed};
 use crate::progress::Progress;

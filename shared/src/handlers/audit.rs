@@ -14,11 +14,8 @@ use serde::Serialize;
 use crate::clock::{Clock, Deadline, Timestamp};
 use crate::config::Settings;
 use crate::job::{Job, JobId, Phase};
-use crate::ledger::{LedgerError, LedgerReader};
+use crate::ledger::{LedgerError, LedgerReader, PAGE};
 use crate::queue::{QueueError, RetryEntry, RetryQueue};
-
-/// Jobs read in one go: some hundred kilobytes.
-pub const PAGE: usize = 500;
 
 /// Pages of dead-lettered jobs that are counted. Whoever has so many knows that there are many.
 const MOST_DEAD_LETTER_PAGES: usize = 20;
@@ -77,17 +74,6 @@ pub trait Listener {
 
     /// So many jobs were read so far.
     fn read(&mut self, _jobs: u64) {}
-}
-
-/// Why an audit ended early, for listeners that can always be told.
-#[derive(Debug, thiserror::Error)]
-pub enum AuditError {
-    /// The ledger.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// The queue.
-    #[error(transparent)]
-    Queue(#[from] QueueError),
 }
 
 /// Audits the jobs after `after`, in the order of their ids, until the last one or the deadline. One page is read
@@ -255,12 +241,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::backoff::{RetryPolicy, Roll};
     use crate::clock::VirtualClock;
     use crate::embedded::Embedded;
+    use crate::handlers::StoreError;
     use crate::job::{AccountId, Cost, LedgerRow};
     use crate::ledger::{JobOrFault, Totals};
     use crate::queue::sqlite::SqliteQueue;
-    use crate::transition::{Charge, charged};
+    use crate::transition::{Charge, Failure, charged, dispatch, failure, hand_over_done};
 
     fn sound(id: &str) -> Job {
         let charge = Charge {
@@ -275,6 +263,18 @@ mod tests {
 
     fn broken(id: &str) -> Job {
         Job { net: -39, ..sound(id) }
+    }
+
+    /// Its first attempt failed, and the retry has long been due.
+    fn waiting(id: &str) -> Job {
+        let signal = Failure {
+            attempt: Some(1),
+            retryable: true,
+            reason: None,
+            event_id: None,
+            delays: RetryPolicy::default().delays(Roll::FULL),
+        };
+        failure(&sound(id), &signal, Timestamp::from_millis(0)).after.unwrap()
     }
 
     /// A ledger in which a job may look otherwise the second time.
@@ -326,9 +326,9 @@ mod tests {
     struct Told(Vec<String>);
 
     impl Listener for Told {
-        type Error = AuditError;
+        type Error = StoreError;
 
-        fn violation(&mut self, job_id: &str, violation: &str) -> Result<(), AuditError> {
+        fn violation(&mut self, job_id: &str, violation: &str) -> Result<(), StoreError> {
             self.0.push(format!("{job_id}: {violation}"));
             Ok(())
         }
@@ -370,27 +370,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_retry_that_was_taken_up_between_two_looks_is_no_violation() {
-        fn waiting(id: &str) -> Job {
-            let mut job = sound(id);
-            let entry = crate::job::EntryType::Refund;
-            let at = job.created_at;
-            job.entries.push(crate::job::Entry {
-                kind: entry,
-                amount: entry.amount(job.cost),
-                created_at: at,
-            });
-            job.net = 0;
-            job.is_refunded = true;
-            job.refunded_at = Some(at);
-            job.attempts = 1;
-            job.phase = Phase::RetryWaiting;
-            job.not_before = Some(at);
-            job
+        fn taken_up(id: &str) -> Option<Job> {
+            let now = Timestamp::from_millis(1);
+            let running = dispatch(&waiting(id), 1, false, now).after?;
+            hand_over_done(&running, 1, now).after
         }
-        let taken_up = |id: &str| {
-            let at = Timestamp::from_millis(1);
-            Some(Job { phase: Phase::Running, not_before: None, dispatched_at: Some(at), ..waiting(id) })
-        };
         let moving = Moving { first: vec![waiting("j")], second: taken_up };
         let (counted, told) = audited(&moving, None, Deadline::NONE).await;
         assert_eq!((counted.counts.retries, counted.counts.violations, told.len()), (1, 0, 0));

@@ -6,12 +6,25 @@ use serde::Serialize;
 
 use crate::clock::Timestamp;
 use crate::job::{Job, JobId, Phase};
+use crate::ledger::LedgerError;
+use crate::queue::QueueError;
 use crate::transition::{ChargeOutcome, FailureOutcome, SuccessOutcome};
 
 pub mod audit;
 pub mod drain;
 pub mod failed;
 pub mod succeeded;
+
+/// Why a drain or an audit stopped short: one of its stores failed it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+}
 
 /// What one event did, in the word that callers and logs see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

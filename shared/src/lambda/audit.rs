@@ -1,19 +1,18 @@
-//! The audit on a schedule: as much of the ledger as one invocation has time for, and the next one goes on there.
+//! The audit on a schedule: as much of the ledger as one invocation has time for; the next one goes on there.
 //!
-//! Where the last audit stopped is kept in the process. A new process begins at the first job: some are then looked
-//! at twice and, of a ledger that no invocation gets through, the last ones late; `complete` says whether the end was
-//! reached, and there is no alarm that a ledger in want of more time could not set off.
+//! Where an audit stopped is kept in the process, because it may write nowhere. A new process begins at the first job
+//! again, so a ledger that takes many invocations is audited to its end only while the process lives; `complete` says
+//! whether an invocation reached it.
 
 use std::cell::RefCell;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use serde::Serialize;
 
-use super::{Failed, Invocation, StartError, panic_text, serve};
+use super::{Failed, Invocation, StartError, in_time, serve};
 use crate::clock::{Clock, Deadline};
-use crate::handlers::audit::{AuditCounts, AuditError, AuditSettings, Listener, audit, dead_lettered};
+use crate::handlers::StoreError;
+use crate::handlers::audit::{AuditCounts, AuditSettings, Listener, audit, dead_lettered};
 use crate::ledger::LedgerReader;
 use crate::queue::RetryQueue;
 
@@ -21,7 +20,7 @@ use crate::queue::RetryQueue;
 const RESERVE: Duration = Duration::from_secs(10);
 
 /// The answer to one invocation.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Answer {
     #[serde(flatten)]
     counts: AuditCounts,
@@ -35,9 +34,9 @@ struct Answer {
 struct Log;
 
 impl Listener for Log {
-    type Error = AuditError;
+    type Error = StoreError;
 
-    fn violation(&mut self, job_id: &str, violation: &str) -> Result<(), AuditError> {
+    fn violation(&mut self, job_id: &str, violation: &str) -> Result<(), StoreError> {
         tracing::error!(job_id, violation, "a job breaks a rule");
         Ok(())
     }
@@ -53,20 +52,10 @@ pub async fn serve_audit(
     settings: AuditSettings,
     clock: &impl Clock,
 ) -> Result<(), StartError> {
-    let stopped_after = RefCell::new(None);
-    let stopped_after = &stopped_after;
+    let place = RefCell::new(None);
+    let place = &place;
     serve(async |_: &str, invocation: &Invocation| {
-        let deadline = invocation.deadline;
-        let until = deadline.sooner(RESERVE.min(deadline.left() / 2));
-        let after = stopped_after.borrow().clone();
-        // Boxed, because what a call holds of driver and client is deep enough to overflow the compiler's limits.
-        let work = Box::pin(async {
-            let audited = audit(ledger, queue, settings, clock, after, until, &mut Log).await?;
-            Ok((audited, dead_lettered(ledger).await?))
-        });
-        let (audited, dead_lettered) = in_time(deadline, work).await?;
-        let answer = Answer { counts: audited.counts, dead_lettered, complete: audited.next.is_none() };
-        *stopped_after.borrow_mut() = audited.next;
+        let answer = go_on(ledger, queue, settings, clock, place, invocation.deadline).await?;
         let AuditCounts { jobs, retries, unjudged, violations } = answer.counts;
         tracing::info!(
             request_id = invocation.request_id,
@@ -74,7 +63,7 @@ pub async fn serve_audit(
             retries,
             unjudged,
             violations,
-            dead_lettered,
+            dead_lettered = answer.dead_lettered,
             complete = answer.complete,
             "audited"
         );
@@ -83,17 +72,70 @@ pub async fn serve_audit(
     .await
 }
 
-/// An audit that fails, hangs or panics fails the invocation.
-async fn in_time<T>(
+/// Audits the jobs after `place`, and leaves there the job after which the next invocation goes on.
+async fn go_on(
+    ledger: &impl LedgerReader,
+    queue: &impl RetryQueue,
+    settings: AuditSettings,
+    clock: &impl Clock,
+    place: &RefCell<Option<String>>,
     deadline: Deadline,
-    work: impl Future<Output = Result<T, AuditError>>,
-) -> Result<T, Failed> {
-    let failed = |kind, message| Err(Failed { kind, message });
-    match deadline.bound(AssertUnwindSafe(work).catch_unwind()).await {
-        Some(Ok(Ok(done))) => Ok(done),
-        Some(Ok(Err(AuditError::Ledger(error)))) => failed("LedgerError", error.to_string()),
-        Some(Ok(Err(AuditError::Queue(error)))) => failed("QueueError", error.to_string()),
-        Some(Err(panic)) => failed("Panic", format!("the audit panicked: {}", panic_text(panic.as_ref()))),
-        None => failed("Deadline", "the audit did not end before the function's deadline".to_owned()),
+) -> Result<Answer, Failed> {
+    let after = place.borrow().clone();
+    let until = deadline.sooner(RESERVE.min(deadline.left() / 2));
+    let work = Box::pin(async {
+        let audited = audit(ledger, queue, settings, clock, after, until, &mut Log).await?;
+        Ok((audited, dead_lettered(ledger).await?))
+    });
+    let (audited, dead_lettered) = in_time("audit", deadline, work).await?;
+    let answer = Answer { counts: audited.counts, dead_lettered, complete: audited.next.is_none() };
+    *place.borrow_mut() = audited.next;
+    Ok(answer)
+}
+
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::{Timestamp, VirtualClock};
+    use crate::embedded::Embedded;
+    use crate::job::{AccountId, Cost, JobId};
+    use crate::ledger::sqlite::SqliteLedger;
+    use crate::ledger::{Ledger, PAGE};
+    use crate::queue::sqlite::SqliteQueue;
+    use crate::transition::Charge;
+
+    #[tokio::test]
+    async fn an_invocation_without_time_stops_after_a_page_and_the_next_goes_on_behind_it() {
+        let file = Arc::new(Embedded::in_memory().unwrap());
+        let (ledger, queue) = (SqliteLedger::new(Arc::clone(&file)), SqliteQueue::new(file));
+        let clock = VirtualClock::new(Timestamp::from_millis(0));
+        for number in 0..PAGE + 3 {
+            let charge = Charge {
+                job_id: JobId::new(format!("j{number:04}")).unwrap(),
+                account_id: AccountId::new("a").unwrap(),
+                cost: Cost::new(40).unwrap(),
+                max_attempts: 5,
+                replayed: false,
+            };
+            ledger.charge(&charge, clock.now()).await.unwrap();
+        }
+        let settings = AuditSettings {
+            sweep_grace: Duration::ZERO,
+            claim_timeout: Duration::ZERO,
+            queues_replays: true,
+        };
+        let place = RefCell::new(None);
+        let invoked = async |deadline| {
+            let answer = go_on(&ledger, &queue, settings, &clock, &place, deadline).await.unwrap();
+            (answer.counts.jobs, answer.complete)
+        };
+        // The embedded store answers at once, so that even no time is enough for a page.
+        let no_time = Deadline::after(Duration::ZERO);
+        assert_eq!(invoked(no_time).await, (500, false));
+        assert_eq!(invoked(no_time).await, (3, true));
+        assert_eq!(invoked(Deadline::NONE).await, (503, true), "the next audit begins anew");
     }
 }

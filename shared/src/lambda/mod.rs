@@ -1,8 +1,8 @@
 //! The functions under the Lambda runtime: start-up, the run loops, and nothing of the ledger's rules.
 //!
 //! A function's `main` wires: settings, addresses, clients, and then one of [`serve_events`], [`serve_schedule`]
-//! and [`serve_audit`]. They take the ports, or a closure over them, so that this module names no store and a function links only the adapters
-//! that its own `main` opens.
+//! and [`serve_audit`]. They take the ports, or a closure over them, so that this module names no store and a function
+//! links only the adapters that its own `main` opens.
 //!
 //! Everything that can be known to be wrong at start is an error before the first poll: one line on stderr and exit
 //! status 1, so that a bad deployment fails as a whole instead of once an event. A server that is out of reach is not
@@ -11,9 +11,12 @@
 //! One thread is enough: Lambda gives one invocation at a time, and a batch waits for servers, not for the processor.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lambda_runtime::tower::util::MapRequestLayer;
 use lambda_runtime::{Context, Diagnostic, LambdaEvent, LambdaInvocation, Runtime, service_fn};
 use serde::Serialize;
@@ -23,6 +26,7 @@ use tracing::Instrument;
 use crate::aws;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::config::{Address, ConfigError, Needs, Secret, Server, Settings};
+use crate::handlers::StoreError;
 
 mod audit;
 mod events;
@@ -103,6 +107,36 @@ struct Failed {
 impl From<Failed> for Diagnostic {
     fn from(failed: Failed) -> Self {
         Self { error_type: failed.kind.to_owned(), error_message: failed.message }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        let kind = match error {
+            StoreError::Ledger(_) => "LedgerError",
+            StoreError::Queue(_) => "QueueError",
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+/// Does all of an invocation's work, called `what`: one that fails, hangs or panics fails the invocation. It comes boxed,
+/// because what it holds of driver and client is deep enough to overflow the compiler's limits.
+async fn in_time<T>(
+    what: &str,
+    deadline: Deadline,
+    work: Pin<Box<impl Future<Output = Result<T, StoreError>>>>,
+) -> Result<T, Failed> {
+    match deadline.bound(AssertUnwindSafe(work).catch_unwind()).await {
+        Some(Ok(result)) => result.map_err(Failed::from),
+        Some(Err(panic)) => {
+            let message = format!("the {what} panicked: {}", panic_text(panic.as_ref()));
+            Err(Failed { kind: "Panic", message })
+        }
+        None => {
+            let message = format!("the {what} did not end before the function's deadline");
+            Err(Failed { kind: "Deadline", message })
+        }
     }
 }
 

@@ -1,13 +1,11 @@
 //! The scheduler: a schedule comes once a minute at most, so one invocation may repeat its pass each second.
 
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
-use super::{Failed, Invocation, StartError, panic_text, serve};
+use super::{Failed, Invocation, StartError, in_time, serve};
 use crate::clock::{Clock, Deadline};
-use crate::handlers::drain::{DrainCounts, DrainError};
+use crate::handlers::StoreError;
+use crate::handlers::drain::DrainCounts;
 
 /// How far apart passes begin.
 const EACH: Duration = Duration::from_secs(1);
@@ -21,7 +19,7 @@ const SHORTEST_PASS: Duration = Duration::from_secs(1);
 pub async fn serve_schedule(
     drain_for: Duration,
     clock: &impl Clock,
-    pass: impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+    pass: impl AsyncFn(Deadline) -> Result<DrainCounts, StoreError>,
 ) -> Result<(), StartError> {
     let pass = &pass;
     serve(async |_: &str, invocation: &Invocation| {
@@ -47,13 +45,13 @@ async fn passes(
     drain_for: Duration,
     clock: &impl Clock,
     deadline: Deadline,
-    pass: &impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+    pass: &impl AsyncFn(Deadline) -> Result<DrainCounts, StoreError>,
 ) -> Result<DrainCounts, Failed> {
     let until = deadline.at_most(drain_for);
     let mut counts = DrainCounts::default();
     loop {
         let next = Deadline::after(EACH);
-        match one(deadline, pass).await {
+        match in_time("drain", deadline, Box::pin(pass(deadline))).await {
             Ok(more) => counts += more,
             Err(failed) => {
                 tracing::error!(
@@ -72,28 +70,6 @@ async fn passes(
     }
 }
 
-async fn one(
-    deadline: Deadline,
-    pass: &impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
-) -> Result<DrainCounts, Failed> {
-    let failed = |kind, message| Err(Failed { kind, message });
-    // Boxed, because what a pass holds of driver and client is deep enough to overflow the compiler's limits.
-    let pass = AssertUnwindSafe(Box::pin(pass(deadline))).catch_unwind();
-    match deadline.bound(pass).await {
-        Some(Ok(Ok(counts))) => Ok(counts),
-        Some(Ok(Err(error))) => failed(kind(&error), error.to_string()),
-        Some(Err(panic)) => failed("Panic", format!("the drain panicked: {}", panic_text(panic.as_ref()))),
-        None => failed("Deadline", "the drain did not end before the function's deadline".to_owned()),
-    }
-}
-
-fn kind(error: &DrainError) -> &'static str {
-    match error {
-        DrainError::Ledger(_) => "LedgerError",
-        DrainError::Queue(_) => "QueueError",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -105,7 +81,7 @@ mod tests {
     async fn drained(
         drain_for: Duration,
         deadline: Deadline,
-        pass: impl AsyncFn(Deadline) -> Result<DrainCounts, DrainError>,
+        pass: impl AsyncFn(Deadline) -> Result<DrainCounts, StoreError>,
     ) -> Result<DrainCounts, Failed> {
         let clock = VirtualClock::new(Timestamp::from_millis(0));
         passes(drain_for, &clock, deadline, &pass).await

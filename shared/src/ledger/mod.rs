@@ -25,6 +25,9 @@ pub mod mongo;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+/// Jobs read in one go where all of them are gone through: some hundred kilobytes.
+pub const PAGE: usize = 500;
+
 /// What a guarded write did, and the job as it stands: after the write, or, where the guard refused, as a read
 /// just after found it.
 #[derive(Clone, Debug, PartialEq, Eq)]

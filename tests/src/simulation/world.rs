@@ -11,7 +11,8 @@ use recoup::backoff::{RetryPolicy, Roll};
 use recoup::clock::{Clock, Deadline, Timestamp};
 use recoup::dispatch::Target;
 use recoup::event::CompletionEvent;
-use recoup::handlers::drain::{DrainCounts, DrainError, DrainSettings, drain};
+use recoup::handlers::StoreError;
+use recoup::handlers::drain::{DrainCounts, DrainSettings, drain};
 use recoup::handlers::failed::{job_failed, push_retry};
 use recoup::handlers::succeeded::job_succeeded;
 use recoup::job::{AccountId, Cost, EventId};
@@ -349,7 +350,7 @@ impl<S: Stage> World<'_, S> {
         &self,
         process: &Process<'_>,
         by: Scheduler,
-    ) -> Option<Result<DrainCounts, DrainError>> {
+    ) -> Option<Result<DrainCounts, StoreError>> {
         let (ledger, queue) = (self.stage.ledger(process), self.stage.queue(process));
         let target = match self.setup.workplace {
             Workplace::Ready => Target::ReadyList,
@@ -366,7 +367,7 @@ impl<S: Stage> World<'_, S> {
         process.live(drain(&ledger, &queue, &target, &settings, &clock, Deadline::NONE)).await
     }
 
-    fn count(&mut self, drained: Option<Result<DrainCounts, DrainError>>) -> String {
+    fn count(&mut self, drained: Option<Result<DrainCounts, StoreError>>) -> String {
         match drained {
             None => {
                 self.figures.deaths += 1;
@@ -380,8 +381,8 @@ impl<S: Stage> World<'_, S> {
                 self.figures.timed_out += counts.timed_out;
                 format!("{counts:?}")
             }
-            Some(Err(DrainError::Ledger(error))) => format!("stopped by the ledger, {}", named(&error)),
-            Some(Err(DrainError::Queue(_))) => "stopped by the queue".to_owned(),
+            Some(Err(StoreError::Ledger(error))) => format!("stopped by the ledger, {}", named(&error)),
+            Some(Err(StoreError::Queue(_))) => "stopped by the queue".to_owned(),
         }
     }
 

@@ -26,15 +26,16 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 
+use super::StoreError;
 use super::failed::{PUSH_TIMEOUT, waiting_retry};
 use crate::backoff::{RetryPolicy, Roll};
 use crate::clock::{Clock, Deadline, roll};
 use crate::config::Settings;
 use crate::dispatch::{Dispatch, Target};
 use crate::job::JobId;
-use crate::ledger::{Cursor, Found, Ledger, LedgerError, Outstanding};
+use crate::ledger::{Cursor, Found, Ledger, Outstanding};
 use crate::queue::entry::malformed;
-use crate::queue::{Intake, NewEntry, QueueError, RetryEntry, RetryQueue, parse_entry};
+use crate::queue::{Intake, NewEntry, RetryEntry, RetryQueue, parse_entry};
 use crate::transition::SilenceOutcome;
 
 mod take_up;
@@ -124,24 +125,14 @@ impl AddAssign for DrainCounts {
     }
 }
 
-/// Why a drain stopped short. Nothing is lost by it: claims are given back or run out.
-#[derive(Debug, thiserror::Error)]
-pub enum DrainError {
-    /// The ledger.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// The queue.
-    #[error(transparent)]
-    Queue(#[from] QueueError),
-}
-
 /// Runs one pass, which ends before `deadline`.
 ///
 /// An entry that cannot be taken up is given back and logged, and the others go on; a ledger or a queue that is out
 /// of reach ends the pass.
 ///
 /// # Errors
-/// [`DrainError`] where the ledger or the queue could not be reached.
+/// [`StoreError`] where the ledger or the queue could not be reached. Nothing is lost by it: claims are given back or
+/// run out.
 pub async fn drain<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock>(
     ledger: &L,
     queue: &Q,
@@ -149,7 +140,7 @@ pub async fn drain<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock>(
     settings: &DrainSettings,
     clock: &C,
     deadline: Deadline,
-) -> Result<DrainCounts, DrainError> {
+) -> Result<DrainCounts, StoreError> {
     let left = deadline.left();
     let stop = deadline.sooner(RESERVE.min(left / 4));
     let end = deadline.sooner(LAST_WORDS.min(left / 10));
@@ -200,7 +191,7 @@ struct SweepCursor {
 }
 
 impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
-    async fn run(&mut self) -> Result<(), DrainError> {
+    async fn run(&mut self) -> Result<(), StoreError> {
         self.fail_silent_attempts().await?;
         let list_is_empty = self.take_in().await?;
         self.sweep(list_is_empty).await?;
@@ -208,7 +199,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
         self.take_up_expired().await
     }
 
-    async fn fail_silent_attempts(&mut self) -> Result<(), DrainError> {
+    async fn fail_silent_attempts(&mut self) -> Result<(), StoreError> {
         let Some(timeout) = self.settings.attempt_timeout else { return Ok(()) };
         for kind in [Outstanding::SilentFirstAttempt, Outstanding::SilentRetry] {
             let mut after = None;
@@ -234,7 +225,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
         &mut self,
         page: Vec<Found>,
         timeout: Duration,
-    ) -> Result<Vec<RetryEntry>, DrainError> {
+    ) -> Result<Vec<RetryEntry>, StoreError> {
         let delays = self.settings.policy.delays((self.settings.roll)());
         let results: Vec<_> = stream::iter(&page)
             .map(|found| {
@@ -288,7 +279,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     }
 
     /// Parks what is new. True: the list was seen empty.
-    async fn take_in(&mut self) -> Result<bool, DrainError> {
+    async fn take_in(&mut self) -> Result<bool, StoreError> {
         let mut taken_in = 0;
         while taken_in < INTAKE_MAX && !self.stop.passed() {
             let raw = self.queue.look_at_new(INTAKE_PAGE).await?;
@@ -312,7 +303,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     }
 
     /// Says what to do with each new entry. A job at its cap is dead-lettered at once, so its entry is due now.
-    async fn judge(&self, raw: Vec<Vec<u8>>) -> Result<Vec<NewEntry>, DrainError> {
+    async fn judge(&self, raw: Vec<Vec<u8>>) -> Result<Vec<NewEntry>, StoreError> {
         let now = self.clock.now();
         let parsed: Vec<_> = raw.iter().map(|raw| parse_entry(raw)).collect();
         let not_due: Vec<(JobId, u32)> = parsed
@@ -348,7 +339,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     ///
     /// While the list is not empty, an overdue job's entry may stand in it, and looking through the list would cost
     /// what the list is long; so overdue jobs are looked for only once the list was seen empty.
-    async fn sweep(&mut self, list_is_empty: bool) -> Result<(), DrainError> {
+    async fn sweep(&mut self, list_is_empty: bool) -> Result<(), StoreError> {
         if self.stop.passed() {
             return Ok(());
         }
@@ -374,7 +365,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
         kind: Outstanding,
         grace: Duration,
         cursor: &mut Option<Cursor>,
-    ) -> Result<(), DrainError> {
+    ) -> Result<(), StoreError> {
         let until = self.clock.now().minus(grace);
         let page = self.ledger.outstanding(kind, until, cursor.as_ref(), SWEEP_PAGE).await?;
         *cursor = if page.len() == SWEEP_PAGE { page.last().map(Found::cursor) } else { None };
@@ -393,7 +384,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
         Ok(())
     }
 
-    async fn take_up_due(&mut self) -> Result<(), DrainError> {
+    async fn take_up_due(&mut self) -> Result<(), StoreError> {
         let mut taken = 0;
         while taken < DUE_MAX && !self.stop.passed() {
             let timeout = self.settings.claim_timeout;
@@ -408,7 +399,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     }
 
     /// One at a time: an entry that kills whoever takes it up must take no neighbour along.
-    async fn take_up_expired(&mut self) -> Result<(), DrainError> {
+    async fn take_up_expired(&mut self) -> Result<(), StoreError> {
         for _ in 0..EXPIRED_MAX {
             if self.stop.passed() {
                 break;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use super::{CONCURRENCY, DrainError, Pass};
+use super::{CONCURRENCY, Pass, StoreError};
 use crate::clock::Clock;
 use crate::dispatch::{Dispatch, Target};
 use crate::job::{Job, JobId};
@@ -83,7 +83,7 @@ impl OutOfReach {
 
 impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     /// Takes up these claims. Each ends handed over, dropped, given back, or left to run out.
-    pub(super) async fn take_up(&mut self, claims: Vec<Claim>) -> Result<(), DrainError> {
+    pub(super) async fn take_up(&mut self, claims: Vec<Claim>) -> Result<(), StoreError> {
         let lost = OutOfReach::default();
         let mut work = Vec::new();
         let mut endings = Vec::new();
@@ -186,7 +186,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
         endings: Vec<(Claim, Ending)>,
         lost: &OutOfReach,
         set_back: &mut Vec<(Claim, Setback)>,
-    ) -> Option<DrainError> {
+    ) -> Option<StoreError> {
         let settled: Vec<_> = stream::iter(endings)
             .map(|(claim, ending)| async {
                 let ours = match &ending {
@@ -216,7 +216,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
                 (Err(setback), Ending::SetAside(_)) => {
                     tracing::warn!("a dead letter was not handed over; whoever takes its claim next will");
                     if let Setback::Queue(error) = setback {
-                        unsent.get_or_insert(DrainError::Queue(error));
+                        unsent.get_or_insert(StoreError::Queue(error));
                     }
                 }
                 (Err(setback), Ending::Junk(_) | Ending::Unwanted | Ending::Afresh) => {
@@ -329,8 +329,8 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
     }
 
     /// Gives these claims back, uncounted, and says whether one of the reasons ends the pass.
-    async fn give_back_all(&self, set_back: Vec<(Claim, Setback)>, lost: &OutOfReach) -> Option<DrainError> {
-        let ends: Vec<Option<DrainError>> = stream::iter(set_back)
+    async fn give_back_all(&self, set_back: Vec<(Claim, Setback)>, lost: &OutOfReach) -> Option<StoreError> {
+        let ends: Vec<Option<StoreError>> = stream::iter(set_back)
             .map(|(claim, setback)| self.give_back(claim, setback, lost))
             .buffer_unordered(CONCURRENCY)
             .collect()
@@ -338,7 +338,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
         ends.into_iter().flatten().next()
     }
 
-    async fn give_back(&self, claim: Claim, setback: Setback, lost: &OutOfReach) -> Option<DrainError> {
+    async fn give_back(&self, claim: Claim, setback: Setback, lost: &OutOfReach) -> Option<StoreError> {
         let due = self.clock.now().plus(self.settings.claim_timeout);
         let given_back = self.ask(lost, self.queue.give_back(&claim, due)).await;
         let member = String::from_utf8_lossy(&claim.member);
@@ -346,7 +346,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             Ok(_) => None,
             Err(Setback::Queue(error)) => {
                 tracing::warn!(%member, %error, "a claim could not be given back; it runs out by itself");
-                Some(DrainError::Queue(error))
+                Some(StoreError::Queue(error))
             }
             Err(Setback::NotStarted | Setback::Ledger(_) | Setback::Target(_)) => None,
         };
@@ -357,11 +357,11 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             }
             Setback::Ledger(error) => {
                 tracing::error!(%member, %error, "an entry was given back");
-                error.is_unavailable().then_some(DrainError::Ledger(error))
+                error.is_unavailable().then_some(StoreError::Ledger(error))
             }
             Setback::Queue(error) => {
                 tracing::error!(%member, %error, "an entry was given back");
-                Some(DrainError::Queue(error))
+                Some(StoreError::Queue(error))
             }
             Setback::Target(error) => {
                 tracing::error!(%member, %error, metric = "hand_over_failed", "an entry was given back");
