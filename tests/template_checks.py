@@ -32,6 +32,7 @@ VARIABLES_OF = {
     "job-failed": {"MONGODB_URI"} | REDIS_SETTINGS | RETRY_SETTINGS,
     "job-succeeded": {"MONGODB_URI"},
     "retry-scheduler": set(CONTRACT),
+    "audit": {"MONGODB_URI", "CLAIM_TIMEOUT", "SWEEP_GRACE"} | REDIS_SETTINGS,
 }
 DETAIL_TYPE_OF = {"job-failed": "Job Failed", "job-succeeded": "Job Succeeded"}
 

@@ -52,7 +52,7 @@ async fn what_was_broken_behind_the_validator_is_counted_and_named_in_the_log() 
     tamper(&jobs, "unreadable", doc! { "phase": "limbo" }).await;
     let mut audit = world.function("audit").await;
     let answer = audit.invoke("{}").await.response();
-    // One broken flag breaks three rules: the entries, and the attempts, and the document of the other job.
+    // The flag contradicts the entries and the attempts; the other document cannot be read.
     assert_eq!(answer, counts(3, 3));
     let lines: Vec<Value> = audit.kill().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<&Value> = lines.iter().filter(|line| line["message"] == "a job breaks a rule").collect();
