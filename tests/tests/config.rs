@@ -1,11 +1,9 @@
-//! What the environment says by default and in the sample, and what the manual says about one that is refused. What
-//! each variable may say is held in `shared/src/config/tests.rs`.
+//! What the manual says about an environment that is refused, held to what the programs say. What each variable may say
+//! is held in `shared/src/config/tests.rs`.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use recoup::backoff::RetryPolicy;
-use recoup::config::{Address, ConfigError, DispatchTarget, Needs, Server, Settings};
+use recoup::config::{ConfigError, DispatchTarget, Needs, Server, Settings};
 use recoup::ledger::mongo::{MongoLedger, OpenError};
 use recoup::queue::redis::RedisQueue;
 
@@ -22,51 +20,6 @@ fn complaint(variable: &str, value: &str) -> String {
     let error = read(Needs::MongoDbAndRedis, &[MONGODB, REDIS, (variable, value)])
         .expect_err(&format!("{variable}={value} is taken"));
     error.to_string()
-}
-
-#[test]
-fn without_variables_the_defaults_hold() {
-    let settings = read(Needs::Nothing, &[]).unwrap();
-    assert_eq!(
-        settings,
-        Settings {
-            mongodb: None,
-            redis: None,
-            redis_cluster: false,
-            redis_key_prefix: "jobs".to_owned(),
-            retry: RetryPolicy::default(),
-            attempt_timeout: Some(Duration::from_secs(86_400)),
-            claim_timeout: Duration::from_secs(60),
-            sweep_grace: Duration::from_secs(120),
-            drain_for: Duration::ZERO,
-            dispatch_target: DispatchTarget::Redis,
-        }
-    );
-}
-
-#[test]
-fn the_sample_environment_is_read_and_says_the_defaults() {
-    let sample: HashMap<&str, &str> = include_str!("../../examples/functions.env")
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| line.split_once('=').expect("NAME=value"))
-        .collect();
-    let read_names = std::cell::RefCell::new(Vec::new());
-    let settings = Settings::read(Needs::MongoDbAndRedis, |name| {
-        read_names.borrow_mut().push(name.to_owned());
-        sample.get(name).map(ToString::to_string)
-    })
-    .unwrap();
-    let mut read_names = read_names.into_inner();
-    let mut sampled: Vec<String> = sample.keys().map(ToString::to_string).collect();
-    read_names.sort();
-    sampled.sort();
-    assert_eq!(read_names, sampled, "the sample names every variable and no other");
-    assert!(matches!(&settings.mongodb, Some(Address::Direct(_))));
-    assert!(matches!(&settings.redis, Some(Address::Stored(secret))
-        if secret.key.as_deref() == Some("redis") && secret.region() == Some("eu-west-1")));
-    let defaults = read(Needs::Nothing, &[]).unwrap();
-    assert_eq!(Settings { mongodb: None, redis: None, ..settings }, defaults);
 }
 
 /// Whether a line begins as the manual says, `…` standing for anything.

@@ -29,6 +29,51 @@ fn with(variable: &str, value: &str) -> Settings {
 }
 
 #[test]
+fn without_variables_the_defaults_hold() {
+    let settings = read(Needs::Nothing, &[]).unwrap();
+    assert_eq!(
+        settings,
+        Settings {
+            mongodb: None,
+            redis: None,
+            redis_cluster: false,
+            redis_key_prefix: "jobs".to_owned(),
+            retry: RetryPolicy::default(),
+            attempt_timeout: Some(Duration::from_secs(86_400)),
+            claim_timeout: Duration::from_secs(60),
+            sweep_grace: Duration::from_secs(120),
+            drain_for: Duration::ZERO,
+            dispatch_target: DispatchTarget::Redis,
+        }
+    );
+}
+
+#[test]
+fn the_sample_environment_is_read_and_says_the_defaults() {
+    let sample: HashMap<&str, &str> = include_str!("../../../examples/functions.env")
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split_once('=').expect("NAME=value"))
+        .collect();
+    let read_names = std::cell::RefCell::new(Vec::new());
+    let settings = Settings::read(Needs::MongoDbAndRedis, |name| {
+        read_names.borrow_mut().push(name.to_owned());
+        sample.get(name).map(ToString::to_string)
+    })
+    .unwrap();
+    let mut read_names = read_names.into_inner();
+    let mut sampled: Vec<String> = sample.keys().map(ToString::to_string).collect();
+    read_names.sort();
+    sampled.sort();
+    assert_eq!(read_names, sampled, "the sample names every variable and no other");
+    assert!(matches!(&settings.mongodb, Some(Address::Direct(_))));
+    assert!(matches!(&settings.redis, Some(Address::Stored(secret))
+        if secret.key.as_deref() == Some("redis") && secret.region() == Some("eu-west-1")));
+    let defaults = read(Needs::Nothing, &[]).unwrap();
+    assert_eq!(Settings { mongodb: None, redis: None, ..settings }, defaults);
+}
+
+#[test]
 fn only_what_a_program_needs_must_be_there() {
     assert!(read(Needs::MongoDb, &[MONGODB]).is_ok());
     for (needs, variables, missing) in [

@@ -143,18 +143,18 @@ async fn rest(world: &World) -> bool {
     let queue = RedisQueue::open(&world.redis_url(), PREFIX, false).expect("our own address is one");
     let mut patience = Deadline::after(world.plan.patience);
     let mut least = usize::MAX;
-    let mut every_job_was_looked_at = false;
+    let mut is_last_look = false;
     let mut shown = Deadline::after(SHOW_EACH);
     loop {
         let left = what_is_left(world, &queue).await;
-        if left.is_empty() && every_job_was_looked_at {
+        if left.is_empty() && is_last_look {
             return true;
         }
         if left.is_empty() {
             // A redrive whose command was killed may have come through after the observer's look at its job.
             world.seen().all_are_open_again();
             world.set_open_jobs(world.books().jobs().len());
-            every_job_was_looked_at = true;
+            is_last_look = true;
         }
         let jobs_and_events = world.open_jobs() + world.source().waiting().len();
         if jobs_and_events < least {

@@ -1,7 +1,7 @@
 //! The operator: redrives dead letters and asks about jobs with the command, while everything is hurt.
 //!
 //! A command is a process like any other: some are killed in the middle, and all of them meet the same faults on the
-//! wire. What they print is not judged, besides that none panics; what they leave behind is judged with the rest.
+//! wire. Nothing they print is judged but a panic; what they leave behind is judged with the rest.
 
 use std::process::{Output, Stdio};
 use std::sync::Arc;
