@@ -1,5 +1,5 @@
-//! The function `audit`, the real binary under the Runtime API: what breaks a rule is counted and named, what is on its
-//! way is not.
+//! The function `audit`, the real binary under the Runtime API: what breaks a rule is counted and named. That what is on
+//! its way is not counted is held beside the code, where a test can say what the second look sees.
 #![allow(clippy::unwrap_used)]
 
 use mongodb::bson::{Document, doc};
@@ -84,34 +84,6 @@ async fn a_retry_that_nobody_queued_is_counted_until_a_drain_queues_it() {
     let drained = world.function("retry-scheduler").await.invoke("{}").await.response();
     assert_eq!((&drained["swept"], &drained["dispatched"]), (&json!(1), &json!(1)));
     assert_eq!(audit.invoke("{}").await.response(), counts(1, 0));
-}
-
-#[tokio::test]
-async fn jobs_that_move_while_they_are_audited_are_no_violations() {
-    let (world, _) = world().await;
-    let world =
-        world.with("SWEEP_GRACE", "0s").with("RETRY_BASE_DELAY", "1ms").with("RETRY_MAX_DELAY", "1ms");
-    let jobs: Vec<String> = (0..8).map(|number| format!("j{number}")).collect();
-    world.charge(&jobs.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let mut audit = world.function("audit").await;
-    let mut failed = world.function("job-failed").await;
-    let mut scheduler = world.function("retry-scheduler").await;
-    let moving = async {
-        for attempt in 1..=4 {
-            for job in &jobs {
-                let event = json!({"job_id": job, "attempt": attempt}).to_string();
-                failed.invoke(event).await.response();
-            }
-            scheduler.invoke("{}").await.response();
-        }
-    };
-    let auditing = async {
-        for _ in 0..20 {
-            assert_eq!(audit.invoke("{}").await.response()["violations"], 0);
-        }
-    };
-    tokio::join!(moving, auditing);
-    assert_eq!(world.job("j0").await.attempts, 4, "they did move");
 }
 
 #[tokio::test]
