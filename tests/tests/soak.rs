@@ -27,9 +27,13 @@ async fn hundreds_of_kills_lose_nothing_and_double_nothing() {
     let report = run(plan).await;
     assert_eq!(report.violations, [], "{report}");
     assert!(report.kills() >= 250, "{report}");
-    for figure in
-        ["fault: MongoDB killed", "fault: Redis killed", "fault: Redis emptied", "fault: replies lost"]
-    {
+    for figure in [
+        "fault: MongoDB killed",
+        "fault: Redis killed",
+        "fault: Redis emptied",
+        "fault: replies lost",
+        "operator: commands that did it",
+    ] {
         assert!(report.sum_of(figure) > 0, "{figure}: none\n{report}");
     }
     assert!(report.sum_of("end: jobs delivered after a refund") > 0, "{report}");
