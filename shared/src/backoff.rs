@@ -51,11 +51,7 @@ impl RetryPolicy {
     pub fn delay_ms(&self, attempts: u32, roll: Roll) -> i64 {
         let base = millis(self.base_delay);
         let max = millis(self.max_delay);
-        let full = 1_i64
-            .checked_shl(attempts)
-            .filter(|factor| *factor > 0)
-            .map_or(i64::MAX, |f| base.saturating_mul(f));
-        let full = full.min(max);
+        let full = base.saturating_mul(2_i64.saturating_pow(attempts)).min(max);
         // Exact for every delay below 2^53 ms, which is 285,000 years.
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
         let off = (full as f64 * self.jitter * (1.0 - roll.0)) as i64;
@@ -111,6 +107,10 @@ mod tests {
         let seconds: Vec<i64> = (1..=11).map(|n| delays.after(n) / 1000).collect();
         assert_eq!(seconds, [4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900]);
         assert_eq!(delays.after(u32::MAX), 900_000);
+        assert_eq!(
+            delays.as_slice(),
+            [2, 4, 8, 16, 32, 64, 128, 256, 512, 900].map(|seconds| seconds * 1000)
+        );
     }
 
     #[test]

@@ -38,7 +38,12 @@ fn without_variables_the_defaults_hold() {
             redis: None,
             redis_cluster: false,
             redis_key_prefix: "jobs".to_owned(),
-            retry: RetryPolicy::default(),
+            retry: RetryPolicy {
+                base_delay: Duration::from_secs(2),
+                max_delay: Duration::from_secs(900),
+                max_attempts: 5,
+                jitter: 0.0,
+            },
             attempt_timeout: Some(Duration::from_secs(86_400)),
             claim_timeout: Duration::from_secs(60),
             sweep_grace: Duration::from_secs(120),
@@ -207,6 +212,8 @@ fn a_dispatch_target_is_one_of_three() {
         "sqs:",
         "sqs:https://",
         "sqs:https://host",
+        "sqs:https:///1/q",
+        "sqs:https://host//",
         "sqs:http://example.com/1/q",
         "sqs:https://user:hunter2@host/1/q",
         "eventbridge:",
@@ -244,4 +251,35 @@ fn a_secret_is_never_printed() {
     let secret = Secret::new("hunter2");
     assert_eq!(format!("{secret} {secret:?}"), "<secret> <secret>");
     assert!(!format!("{:?}", with("RETRY_JITTER", "0")).contains("hunter2"));
+}
+
+#[test]
+fn the_region_of_a_stored_address_is_its_arn_s() {
+    for (arn, region) in [
+        ("arn:aws:secretsmanager:eu-west-1:1:secret:r", Some("eu-west-1")),
+        ("arn:aws:secretsmanager::1:secret:r", None),
+        ("arn:aws", None),
+    ] {
+        assert_eq!(arn_region(arn), region);
+        let stored = StoredSecret { arn: arn.to_owned(), key: None };
+        assert_eq!(stored.region(), region);
+    }
+    for reference in ["aws:secretsmanager:eu-west-1:1:secret:r", "arn:aws:secretsmanager::1:secret:r"] {
+        complaint("REDIS_URL", &format!("secretsmanager:{reference}"));
+    }
+}
+
+#[test]
+fn a_key_prefix_is_200_bytes_at_most() {
+    assert_eq!(with("REDIS_KEY_PREFIX", &"p".repeat(200)).redis_key_prefix.len(), 200);
+    for long in [201, 300] {
+        complaint("REDIS_KEY_PREFIX", &"p".repeat(long));
+    }
+}
+
+#[test]
+fn a_wrong_value_is_repeated_up_to_60_characters() {
+    let short = "x".repeat(60);
+    assert!(complaint("REDIS_CLUSTER", &short).contains(&format!("is {short:?}, neither")));
+    assert!(complaint("REDIS_CLUSTER", &format!("{short}y")).contains(&format!("is {short:?}…, neither")));
 }

@@ -16,6 +16,7 @@ fn ids_are_held_to_their_shape_and_compared_exactly() {
 
 #[test]
 fn costs_are_whole_credits_that_a_double_holds() {
+    assert_eq!(MAX_COST, 9_007_199_254_740_991);
     for bad in [0, -1, i64::MIN, MAX_COST + 1, i64::MAX] {
         assert_eq!(Cost::new(bad), Err(CostError(bad)));
     }
