@@ -61,6 +61,8 @@ pub(crate) enum Command {
     DeadLetters(DeadLettersArgs),
     /// Check every job's entries and flags, and the queue against the ledger; exit 1 and a line a violation
     Audit,
+    /// Print the metrics that the functions write
+    Metrics,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

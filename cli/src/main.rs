@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-use crate::commands::{Desk, audit, dead_letters, events, init, reads};
+use crate::commands::{Desk, audit, dead_letters, events, init, metrics, reads};
 use crate::output::Output;
 use crate::replay::Log;
 use crate::servers::ServerStore;
@@ -96,6 +96,10 @@ fn start(args: Args) -> Result<(), Stop> {
         clap_complete::generate(shell.shell, &mut Args::command(), "recoup", out.raw());
         return out.finish();
     }
+    if matches!(&args.command, Command::Metrics) {
+        metrics::run(&mut out)?;
+        return out.finish();
+    }
     let settings = Settings::read(Needs::Nothing, |name| std::env::var(name).ok())
         .map_err(|error| Stop::Usage(error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -136,6 +140,7 @@ fn may_create(command: &Command) -> bool {
         | Command::Export(_)
         | Command::DeadLetters(_)
         | Command::Audit
+        | Command::Metrics
         | Command::Completions(_) => false,
     }
 }
@@ -164,7 +169,7 @@ async fn run<S: Store>(
         Command::Export(args) => reads::export(desk, args).await,
         Command::DeadLetters(args) => dead_letters::run(desk, args).await,
         Command::Audit => audit::run(desk).await,
-        // Needs no store; it was served before one was opened.
-        Command::Completions(_) => Ok(()),
+        // They need no store, and were served before one was opened.
+        Command::Metrics | Command::Completions(_) => Ok(()),
     }
 }

@@ -171,6 +171,22 @@ impl Deadline {
     }
 }
 
+/// Measures how long something takes; nothing is ever decided by it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts it.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// How long ago that was.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 /// A random roll from the system's seed.
 pub fn roll() -> Roll {
     Roll::new(fastrand::f64())

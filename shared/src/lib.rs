@@ -20,5 +20,6 @@ pub mod job;
 #[cfg(feature = "lambda")]
 pub mod lambda;
 pub mod ledger;
+pub mod metrics;
 pub mod queue;
 pub mod transition;

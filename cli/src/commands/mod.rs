@@ -10,6 +10,7 @@ pub(crate) mod audit;
 pub(crate) mod dead_letters;
 pub(crate) mod events;
 pub(crate) mod init;
+pub(crate) mod metrics;
 pub(crate) mod reads;
 
 /// What a command works with.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use recoup::clock::SystemClock;
 use recoup::config::{Needs, Server};
 use recoup::dispatch::aws;
-use recoup::handlers::drain::{DrainSettings, drain};
+use recoup::handlers::drain::{DrainSettings, drain, measure_backlog};
 use recoup::lambda::{self, StartError};
 use recoup::ledger::mongo::MongoLedger;
 use recoup::queue::redis::RedisQueue;
@@ -23,8 +23,11 @@ async fn start() -> Result<(), StartError> {
     let queue = RedisQueue::open(redis.reveal(), &settings.redis_key_prefix, settings.redis_cluster)?;
     let target = aws::target(&settings.dispatch_target, lambda::environment)?;
     let drain_settings = DrainSettings::from(&settings);
-    lambda::serve_schedule(settings.drain_for, &SystemClock, async |deadline| {
-        drain(&ledger, &queue, &target, &drain_settings, &SystemClock, deadline).await
-    })
+    lambda::serve_schedule(
+        settings.drain_for,
+        &SystemClock,
+        async |deadline| drain(&ledger, &queue, &target, &drain_settings, &SystemClock, deadline).await,
+        async || measure_backlog(&ledger, &queue, &SystemClock).await,
+    )
     .await
 }

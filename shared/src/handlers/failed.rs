@@ -12,6 +12,7 @@ use crate::clock::{Deadline, Timestamp};
 use crate::event::CompletionEvent;
 use crate::job::{Job, Phase};
 use crate::ledger::{Ledger, LedgerError};
+use crate::metrics;
 use crate::queue::{RetryEntry, RetryQueue};
 use crate::transition::{Failure, FailureOutcome};
 
@@ -38,6 +39,9 @@ pub async fn job_failed(
         delays: policy.delays(roll),
     };
     let applied = ledger.record_failure(&event.job_id, event.account_id.as_ref(), &failure, now).await?;
+    if applied.outcome == FailureOutcome::Refunded {
+        metrics::CREDITS_REFUNDED.count(applied.job.cost.credits().unsigned_abs());
+    }
     match applied.outcome {
         FailureOutcome::Refunded | FailureOutcome::FailureRecorded => push_retry(queue, &applied.job).await,
         FailureOutcome::AlreadyDelivered | FailureOutcome::Duplicate => {}
@@ -48,17 +52,16 @@ pub async fn job_failed(
 /// Queues the job's retry if it waits for one, as far as that goes within [`PUSH_TIMEOUT`].
 pub async fn push_retry(queue: &impl RetryQueue, job: &Job) {
     let Some(entry) = waiting_retry(job) else { return };
-    match Deadline::after(PUSH_TIMEOUT).bound(queue.push(&entry)).await {
-        Some(Ok(())) => {}
-        Some(Err(error)) => tracing::warn!(
-            job_id = %job.job_id, attempts = job.attempts, %error, metric = "retry_push_failed",
-            "the retry was not queued; the sweep will find it"
-        ),
-        None => tracing::warn!(
-            job_id = %job.job_id, attempts = job.attempts, metric = "retry_push_failed",
-            "the retry was not queued within {} ms; the sweep will find it", PUSH_TIMEOUT.as_millis()
-        ),
-    }
+    let error = match Deadline::after(PUSH_TIMEOUT).bound(queue.push(&entry)).await {
+        Some(Ok(())) => return,
+        Some(Err(error)) => error.to_string(),
+        None => format!("no answer within {} ms", PUSH_TIMEOUT.as_millis()),
+    };
+    metrics::RETRY_PUSH_FAILED.count(1);
+    tracing::warn!(
+        job_id = %job.job_id, attempts = job.attempts, error,
+        "the retry was not queued; the sweep will find it"
+    );
 }
 
 /// The entry that a job in retry_waiting has in the queue.

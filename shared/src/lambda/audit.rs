@@ -14,6 +14,7 @@ use crate::clock::{Clock, Deadline};
 use crate::handlers::StoreError;
 use crate::handlers::audit::{AuditCounts, AuditSettings, Listener, audit, dead_lettered};
 use crate::ledger::LedgerReader;
+use crate::metrics;
 use crate::queue::RetryQueue;
 
 /// Kept free before the deadline: a page, both looks at it included, is done in less.
@@ -57,6 +58,10 @@ pub async fn serve_audit(
     serve(async |_: &str, invocation: &Invocation| {
         let answer = go_on(ledger, queue, settings, clock, place, invocation.deadline).await?;
         let AuditCounts { jobs, retries, unjudged, violations } = answer.counts;
+        metrics::AUDITED_JOBS.count(jobs);
+        metrics::AUDIT_VIOLATIONS.count(violations);
+        metrics::DEAD_LETTERED_JOBS.sample(answer.dead_lettered);
+        metrics::AUDITS_FINISHED.count(1);
         tracing::info!(
             request_id = invocation.request_id,
             jobs,

@@ -24,6 +24,7 @@ use crate::clock::Deadline;
 use crate::event::{CompletionEvent, EventError, Payload, Record, Signal, parse_payload};
 use crate::handlers::Answer;
 use crate::ledger::LedgerError;
+use crate::metrics::EVENTS;
 
 /// Records handled at once: what the driver's small pool of connections carries.
 const RECORDS_AT_ONCE: usize = 10;
@@ -114,7 +115,7 @@ async fn invoke(
         Ok(Payload::One(event)) => {
             let result = handle_one(&event, handle, &bounds).await;
             if let Ok(answer) = &result {
-                log_answer(&invocation.request_id, None, &event, answer);
+                note_answer(&invocation.request_id, None, &event, answer);
             }
             result.map(Reply::One).map_err(|error| failed(&error))
         }
@@ -169,13 +170,14 @@ async fn handle_record(
     let error = match &record.event {
         Ok(event) => match handle_one(event, handle, bounds).await {
             Ok(answer) => {
-                log_answer(request_id, message_id, event, &answer);
+                note_answer(request_id, message_id, event, &answer);
                 return true;
             }
             Err(error) => error,
         },
         Err(error) => error.clone().into(),
     };
+    EVENTS.count_one(error.kind());
     let event = record.event.as_ref().ok();
     tracing::error!(
         request_id,
@@ -214,11 +216,14 @@ async fn handle_one(
     result
 }
 
+/// Counts the error of an event that was invoked with by itself, and makes it the answer.
 fn failed(error: &RecordError) -> Failed {
+    EVENTS.count_one(error.kind());
     Failed { kind: error.kind(), message: error.to_string() }
 }
 
-fn log_answer(request_id: &str, message_id: Option<&str>, event: &CompletionEvent, answer: &Answer) {
+fn note_answer(request_id: &str, message_id: Option<&str>, event: &CompletionEvent, answer: &Answer) {
+    EVENTS.count_one(answer.outcome.as_str());
     tracing::info!(
         request_id,
         message_id,

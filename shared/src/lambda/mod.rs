@@ -29,6 +29,7 @@ use crate::config::{Address, ConfigError, Needs, Secret, Server, Settings};
 use crate::handlers::StoreError;
 
 mod audit;
+mod emf;
 mod events;
 mod logs;
 mod schedule;
@@ -145,6 +146,7 @@ async fn serve<R: Serialize>(
     invoke: impl AsyncFn(&str, &Invocation) -> Result<R, Failed>,
 ) -> Result<(), StartError> {
     check_runtime()?;
+    emf::install(environment("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_default());
     let invoke = &invoke;
     let service = service_fn(|event: LambdaEvent<Box<RawValue>>| async move {
         let invocation = Invocation::new(&event.context, SystemClock.now().as_millis());
@@ -158,6 +160,7 @@ async fn serve<R: Serialize>(
                 "the invocation failed"
             );
         }
+        emf::flush(&invocation.request_id);
         result
     });
     let runtime = Runtime::new(service).layer(MapRequestLayer::new(as_json));

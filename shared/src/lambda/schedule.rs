@@ -12,7 +12,11 @@ const EACH: Duration = Duration::from_secs(1);
 /// A pass with less time than this would claim entries only to give them back.
 const SHORTEST_PASS: Duration = Duration::from_secs(1);
 
-/// Polls for invocations, whatever their payload, and runs `pass` for each: once, or each second for `drain_for`.
+/// The longest that measuring may delay the answer.
+const MEASURING: Duration = Duration::from_secs(2);
+
+/// Polls for invocations, whatever their payload, and runs `pass` for each: once, or each second for `drain_for`. What
+/// they leave behind is then measured once; an invocation does not fail for want of that.
 ///
 /// # Errors
 /// [`StartError`] where the process does not run under Lambda, or the runtime goes away.
@@ -20,10 +24,15 @@ pub async fn serve_schedule(
     drain_for: Duration,
     clock: &impl Clock,
     pass: impl AsyncFn(Deadline) -> Result<DrainCounts, StoreError>,
+    measure: impl AsyncFn() -> Result<(), StoreError>,
 ) -> Result<(), StartError> {
-    let pass = &pass;
+    let (pass, measure) = (&pass, &measure);
     serve(async |_: &str, invocation: &Invocation| {
         let counts = passes(drain_for, clock, invocation.deadline, pass).await?;
+        let bound = invocation.deadline.at_most(MEASURING);
+        if let Err(failed) = in_time("measuring of the queue", bound, Box::pin(measure())).await {
+            tracing::warn!(error = failed.message, "what the drain left behind could not be measured");
+        }
         tracing::info!(
             request_id = invocation.request_id,
             dispatched = counts.dispatched,

@@ -34,6 +34,7 @@ use crate::config::Settings;
 use crate::dispatch::{Dispatch, Target};
 use crate::job::JobId;
 use crate::ledger::{Cursor, Found, Ledger, Outstanding};
+use crate::metrics;
 use crate::queue::entry::malformed;
 use crate::queue::{Intake, NewEntry, RetryEntry, RetryQueue, parse_entry};
 use crate::transition::SilenceOutcome;
@@ -112,6 +113,23 @@ pub struct DrainCounts {
     pub timed_out: u64,
 }
 
+impl DrainCounts {
+    fn to_metrics(self) {
+        for (metric, count) in [
+            (metrics::DISPATCHED, self.dispatched),
+            (metrics::PARKED, self.parked),
+            (metrics::DEAD_LETTERED, self.dead_lettered),
+            (metrics::DROPPED, self.dropped),
+            (metrics::RECOVERED, self.recovered),
+            (metrics::MALFORMED, self.malformed),
+            (metrics::SWEPT, self.swept),
+            (metrics::TIMED_OUT, self.timed_out),
+        ] {
+            metric.count(count);
+        }
+    }
+}
+
 impl AddAssign for DrainCounts {
     fn add_assign(&mut self, other: Self) {
         self.dispatched += other.dispatched;
@@ -157,13 +175,40 @@ pub async fn drain<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock>(
     };
     let result = pass.run().await;
     let counts = pass.counts;
+    counts.to_metrics();
     match result {
-        Ok(()) => Ok(counts),
+        Ok(()) => {
+            metrics::DRAINS_FINISHED.count(1);
+            Ok(counts)
+        }
         Err(error) => {
             tracing::error!(%error, ?counts, "the drain stopped short; the next one goes on");
             Err(error)
         }
     }
+}
+
+/// Measures what stands in the queue, and how long the oldest due retry has waited: what a drain that keeps up leaves
+/// near zero.
+///
+/// # Errors
+/// [`StoreError`] where the ledger or the queue could not be reached.
+pub async fn measure_backlog(
+    ledger: &impl Ledger,
+    queue: &impl RetryQueue,
+    clock: &impl Clock,
+) -> Result<(), StoreError> {
+    let depths = queue.depths().await?;
+    metrics::RETRY_LIST_DEPTH.sample(depths.retry);
+    metrics::PARKED_DEPTH.sample(depths.parked);
+    metrics::IN_FLIGHT_DEPTH.sample(depths.in_flight);
+    metrics::READY_DEPTH.sample(depths.ready);
+    metrics::DEAD_LETTER_LIST_DEPTH.sample(depths.dead_letter);
+    let now = clock.now();
+    let oldest = ledger.outstanding(Outstanding::OverdueRetry, now, None, 1).await?;
+    let waited_ms = oldest.first().map_or(0, |found| now.as_millis() - found.at.as_millis());
+    metrics::OLDEST_DUE_RETRY_AGE.sample(waited_ms.max(0).unsigned_abs() / 1_000);
+    Ok(())
 }
 
 struct Pass<'a, L, Q, D, C> {
@@ -241,6 +286,9 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
                 Ok(applied) => match applied.outcome {
                     SilenceOutcome::Refunded | SilenceOutcome::FailureRecorded => {
                         self.counts.timed_out += 1;
+                        if applied.outcome == SilenceOutcome::Refunded {
+                            metrics::CREDITS_REFUNDED.count(applied.job.cost.credits().unsigned_abs());
+                        }
                         tracing::warn!(
                             job_id = %applied.job.job_id, attempt = applied.job.attempts,
                             "no signal within the attempt timeout; the attempt counts as failed"
@@ -270,9 +318,11 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             Some(0) => {}
             failed @ (Some(_) | None) => {
                 self.pushes_hang = failed.is_none();
+                let failed = failed.unwrap_or(retries.len());
+                metrics::RETRY_PUSH_FAILED.count(failed as u64);
                 tracing::warn!(
-                    metric = "retry_push_failed",
-                    "some retries of silent attempts were not queued; the sweep will find them"
+                    failed,
+                    "retries of silent attempts were not queued in time; the sweep will find them"
                 );
             }
         }

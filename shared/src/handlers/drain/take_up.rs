@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::dispatch::{Dispatch, Target};
 use crate::job::{Job, JobId};
 use crate::ledger::{Ledger, LedgerError};
+use crate::metrics;
 use crate::queue::entry::{malformed, parse_member};
 use crate::queue::{
     Claim, DeadJob, DeadLetter, DispatchMessage, List, MAX_EXPIRED_CLAIMS, QueueError, RetryQueue,
@@ -364,7 +365,8 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
                 Some(StoreError::Queue(error))
             }
             Setback::Target(error) => {
-                tracing::error!(%member, %error, metric = "hand_over_failed", "an entry was given back");
+                metrics::HAND_OVER_FAILED.count(1);
+                tracing::error!(%member, error, "the target did not take a retry; its entry was given back");
                 not_given_back
             }
         }

@@ -27,11 +27,12 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 
-use self::errors::{from_driver, is_duplicate_key, unavailable};
+use self::errors::{STORE, from_driver, is_duplicate_key, unavailable};
 use super::{Applied, Cursor, Found, Ledger, LedgerError, Outstanding, check_account};
 use crate::backoff::Delays;
-use crate::clock::{Clock, Deadline, SystemClock, Timestamp};
+use crate::clock::{Clock, Deadline, Stopwatch, SystemClock, Timestamp};
 use crate::job::{AccountId, Job, JobId, Phase};
+use crate::metrics::store_latency;
 use crate::transition::{
     self, Charge, ChargeOutcome, DispatchOutcome, ExhaustedOutcome, Failure, FailureOutcome, RedriveOutcome,
     SilenceOutcome, Step, SuccessOutcome,
@@ -154,7 +155,9 @@ impl<'a> Who<'a> {
 
 /// Runs one call within [`CALL_BOUND`].
 async fn bounded<T>(call: impl Future<Output = Result<T, LedgerError>> + Send) -> Result<T, LedgerError> {
+    let watch = Stopwatch::start();
     let answer = Deadline::after(CALL_BOUND).bound(call).await;
+    store_latency(STORE, watch.elapsed());
     answer.unwrap_or_else(|| Err(unavailable(format!("no answer within {} ms", CALL_BOUND.as_millis()))))
 }
 

@@ -28,7 +28,8 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::super::QueueError;
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Stopwatch};
+use crate::metrics::store_latency;
 
 /// What a call takes at most, connecting included.
 pub(super) const CALL_BOUND: Duration = Duration::from_millis(1_500);
@@ -146,10 +147,10 @@ impl Connector {
     where
         W: Future<Output = RedisResult<T>>,
     {
-        Deadline::after(CALL_BOUND)
-            .bound(self.call_unbounded(&work))
-            .await
-            .unwrap_or_else(|| Err(unavailable(format!("no answer within {} ms", CALL_BOUND.as_millis()))))
+        let watch = Stopwatch::start();
+        let answer = Deadline::after(CALL_BOUND).bound(self.call_unbounded(&work)).await;
+        store_latency(STORE, watch.elapsed());
+        answer.unwrap_or_else(|| Err(unavailable(format!("no answer within {} ms", CALL_BOUND.as_millis()))))
     }
 
     async fn call_unbounded<T, W>(&self, work: &impl Fn(Connection) -> W) -> Result<T, QueueError>
