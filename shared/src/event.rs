@@ -12,7 +12,9 @@
 //! One bad record never fails its neighbours: each carries its own result.
 
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -21,6 +23,8 @@ use crate::job::{AccountId, EventId, IdError, JobId, MAX_ATTEMPT, cut_reason};
 
 /// Layers that one event may have: SNS around EventBridge around the event is three; the rest is headroom.
 pub const MAX_LAYERS: usize = 4;
+/// Records of one batch: what SQS sends at most. A small payload can name millions, and each costs a record's memory.
+pub const MAX_RECORDS: usize = 10_000;
 /// The source of the events that we put on a bus.
 pub const OUR_SOURCE: &str = "recoup";
 /// The detail-type with which the scheduler hands a due retry to a bus.
@@ -123,6 +127,9 @@ pub enum EventError {
     /// Envelopes in envelopes.
     #[error("the event lies in more than {MAX_LAYERS} envelopes; expected at most SQS, SNS and EventBridge")]
     TooDeep,
+    /// A batch that no queue sends.
+    #[error("Records holds more than {MAX_RECORDS} records; expected a batch as SQS sends it")]
+    TooManyRecords,
 }
 
 /// Which layer an error is about.
@@ -179,9 +186,10 @@ pub fn parse_payload(signal: Signal, payload: &[u8]) -> Result<Payload, EventErr
         .map_err(|e| EventError::Unreadable { place: Place::Payload, problem: e.to_string() })?;
     let layer: Layer<'_> = object(Place::Payload, text)?;
     match (layer.job_id, layer.records) {
-        (None, Some(records)) => {
-            let records: Vec<&RawValue> = serde_json::from_str(records.get())
-                .map_err(|_| wrong("Records", records, "an array of SQS messages"))?;
+        (None, Some(raw)) => {
+            let Records(records) = serde_json::from_str(raw.get())
+                .map_err(|_| wrong("Records", raw, "an array of SQS messages"))?;
+            let records = records.ok_or(EventError::TooManyRecords)?;
             Ok(Payload::Batch(records.into_iter().map(|record| read_record(signal, record)).collect()))
         }
         (Some(_), _) | (None, None) => unwrap(signal, layer, None).map(|e| Payload::One(Box::new(e))),
@@ -231,6 +239,37 @@ struct Layer<'a> {
     /// SQS.
     #[serde(borrow, default, rename = "Records", deserialize_with = "present")]
     records: Option<&'a RawValue>,
+}
+
+/// The records of a batch; `None` where there are more than [`MAX_RECORDS`], of which none is kept then.
+struct Records<'a>(Option<Vec<&'a RawValue>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Records<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(RecordsVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct RecordsVisitor<'a>(PhantomData<&'a RawValue>);
+
+impl<'de: 'a, 'a> Visitor<'de> for RecordsVisitor<'a> {
+    type Value = Option<Vec<&'a RawValue>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut records = Vec::new();
+        while let Some(record) = array.next_element::<&RawValue>()? {
+            if records.len() == MAX_RECORDS {
+                while array.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(None);
+            }
+            records.push(record);
+        }
+        Ok(Some(records))
+    }
 }
 
 #[derive(Deserialize)]
@@ -419,7 +458,8 @@ pub fn shortened(text: &str) -> String {
     if text.trim().is_empty() {
         return "empty".to_owned();
     }
-    let line = |c: char| if c.is_control() { ' ' } else { c };
+    let breaks_a_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let line = |c: char| if breaks_a_line(c) { ' ' } else { c };
     let mut shown: String = text.chars().take(SHOWN_CHARS).map(line).collect();
     if text.chars().nth(SHOWN_CHARS).is_some() {
         shown.push('…');

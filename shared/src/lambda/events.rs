@@ -9,6 +9,7 @@
 //!   size is so answered within one record's patience, and waits in its queue instead of in a paid function.
 //! - What is not done shortly before the function's deadline is reported, instead of the whole batch being lost.
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -144,6 +145,7 @@ async fn batch(
 /// The failures by message id, in the order of the batch, each once.
 fn report(done: Vec<(usize, Option<String>, bool)>) -> Result<SqsBatchResponse, Failed> {
     let mut response = SqsBatchResponse::default();
+    let mut reported = HashSet::new();
     for (place, message_id, _) in done.into_iter().filter(|(.., is_done)| !is_done) {
         // An empty identifier would have Lambda deliver the whole batch again and say nothing.
         let message_id = message_id.ok_or_else(|| Failed {
@@ -152,7 +154,7 @@ fn report(done: Vec<(usize, Option<String>, bool)>) -> Result<SqsBatchResponse, 
                 "record {place} of the batch failed and has no messageId to report it by; see the log"
             ),
         })?;
-        if response.batch_item_failures.iter().all(|failure| failure.item_identifier != message_id) {
+        if reported.insert(message_id.clone()) {
             response.add_failure(message_id);
         }
     }

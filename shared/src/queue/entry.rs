@@ -145,7 +145,8 @@ fn object<'a, T: Deserialize<'a>>(raw: &'a [u8]) -> Result<T, EntryError> {
     if !raw.trim_ascii_start().starts_with(b"{") {
         return Err(EntryError::Shape("it is no JSON object".to_owned()));
     }
-    serde_json::from_slice(raw).map_err(|e| EntryError::Shape(e.to_string()))
+    // Shortened, because the parser repeats a wrong value whole.
+    serde_json::from_slice(raw).map_err(|e| EntryError::Shape(shortened(&e.to_string())))
 }
 
 fn parse_time(json: &str) -> Option<Timestamp> {
@@ -274,5 +275,14 @@ mod tests {
             r#"{"reason":"malformed","payload":{"bytes":1,"sha256":"a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"}}"#
         );
         assert!(malformed(&vec![b'x'; 1 << 20]).to_json().len() < 200);
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_entry_is_said_in_one_short_line() {
+        let long = format!(r#"{{"job_id":"j","attempts":"{}\u2028"}}"#, "x".repeat(1 << 20));
+        for raw in [long.as_str(), r#"{"job_id":"j","attempts":"a\u2028b"}"#] {
+            let said = parse_member(raw.as_bytes()).unwrap_err().to_string();
+            assert!(said.len() < 300 && !said.contains(['\n', '\u{2028}']), "{said}");
+        }
     }
 }
