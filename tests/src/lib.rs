@@ -8,6 +8,7 @@
 pub mod cases;
 pub mod drain_suite;
 pub mod function_world;
+pub mod hostile;
 pub mod ledger_suite;
 pub mod queue_rooms;
 pub mod queue_suite;
