@@ -142,11 +142,13 @@ pub fn parse_entry(raw: &[u8]) -> Result<RetryEntry, EntryError> {
 
 /// Reads the fields of an object. Serde would take an array for one as well, by position.
 fn object<'a, T: Deserialize<'a>>(raw: &'a [u8]) -> Result<T, EntryError> {
-    if !raw.trim_ascii_start().starts_with(b"{") {
+    // Looked at as a whole: the parser does not look into what it skips.
+    let text = std::str::from_utf8(raw).map_err(|e| EntryError::Shape(e.to_string()))?;
+    if !text.trim_ascii_start().starts_with('{') {
         return Err(EntryError::Shape("it is no JSON object".to_owned()));
     }
     // Shortened, because the parser repeats a wrong value whole.
-    serde_json::from_slice(raw).map_err(|e| EntryError::Shape(shortened(&e.to_string())))
+    serde_json::from_str(text).map_err(|e| EntryError::Shape(shortened(&e.to_string())))
 }
 
 fn parse_time(json: &str) -> Option<Timestamp> {
@@ -275,6 +277,13 @@ mod tests {
             r#"{"reason":"malformed","payload":{"bytes":1,"sha256":"a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"}}"#
         );
         assert!(malformed(&vec![b'x'; 1 << 20]).to_json().len() < 200);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_malformed_wherever_they_stand() {
+        let raw = b"{\"job_id\":\"j\",\"attempts\":1,\"not_before\":1768471200000,\"x\":\"\xff\"}";
+        assert!(matches!(parse_entry(raw), Err(EntryError::Shape(_))));
+        assert!(matches!(parse_member(raw), Err(EntryError::Shape(_))));
     }
 
     #[test]

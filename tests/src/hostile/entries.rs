@@ -28,7 +28,7 @@ const TIMES: [&str; 12] = [
 
 /// An entry, and the job that must be read from it where that is known.
 pub fn generate(rng: &mut Rng) -> Input {
-    if once_in(rng, 2_000) {
+    if once_in(rng, 5_000) {
         let junk = if once_in(rng, 2) { vec![rng.u8(..); 6 << 20] } else { deep(rng).into_bytes() };
         return Input { bytes: junk, meant: None };
     }
@@ -72,7 +72,7 @@ pub fn check(input: &Input) -> Result<(), String> {
 fn check_read(raw: &[u8], job_id: &JobId, attempts: u32) -> Result<(), String> {
     check_id(job_id.as_str())?;
     let text = std::str::from_utf8(raw).map_err(|_| "an entry was read from bytes that are no text")?;
-    if !oracle::gives(text, job_id.as_str()) {
+    if !oracle::given(text).contains(job_id.as_str()) {
         return Err(format!("the id {:?} does not stand in the entry", job_id.as_str()));
     }
     if (1..=MAX_ATTEMPT).contains(&attempts) { Ok(()) } else { Err(format!("attempts {attempts}")) }

@@ -118,7 +118,8 @@ pub fn any_id(rng: &mut Rng) -> String {
 /// A JSON string that holds this text, its characters escaped or not as it comes.
 pub fn quoted(rng: &mut Rng, text: &str) -> String {
     let plain = serde_json::to_string(text).expect("a text is always JSON");
-    if !once_in(rng, 4) {
+    // Escaped whole within each other, three layers would be a hundred times as long.
+    if text.len() > 400 || !once_in(rng, 4) {
         return plain;
     }
     let mut json = String::from('"');
@@ -154,7 +155,7 @@ pub fn value(rng: &mut Rng) -> String {
 
 /// Nesting deeper than any stack, closed or left open.
 pub fn deep(rng: &mut Rng) -> String {
-    let levels = if once_in(rng, 3) { DEEPEST } else { rng.usize(1..2_000) };
+    let levels = if once_in(rng, 20) { DEEPEST } else { rng.usize(1..2_000) };
     let (open, close) =
         pick(rng, &[("[", "]"), ("{\"a\":", "}"), ("{\"job_id\":", "}"), ("{\"detail\":", "}")]);
     let end = if once_in(rng, 4) { String::new() } else { close.repeat(levels) };

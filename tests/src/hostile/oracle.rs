@@ -1,48 +1,45 @@
 //! Which texts an input gives for a job's id, found without a parser: every string literal behind `"job_id":`, also in
 //! the strings that hold JSON themselves. No recursion, so no nesting is too deep for it.
 
+use std::collections::HashSet;
+
 /// Layers of JSON in strings in JSON that are looked into.
 const LAYERS: usize = 6;
 
-/// Whether `job_id` is, as it stands, one of the texts that `input` gives for it.
-pub(super) fn gives(input: &str, job_id: &str) -> bool {
+/// The texts that `input` gives for a job's id.
+pub(super) fn given(input: &str) -> HashSet<String> {
+    let mut ids = HashSet::new();
     let mut layer = vec![input.to_owned()];
     for _ in 0..LAYERS {
-        let mut inner = Vec::new();
-        for text in &layer {
-            if literals_of(text, job_id, &mut inner) {
-                return true;
-            }
-        }
-        layer = inner;
+        layer = layer.iter().flat_map(|text| inner(text, &mut ids)).collect();
     }
-    false
+    ids
 }
 
-/// Looks for the id in one layer, and collects the strings that may hold another.
-fn literals_of(text: &str, job_id: &str, inner: &mut Vec<String>) -> bool {
+/// Collects the ids of one layer, and answers with the strings that may hold another.
+fn inner(text: &str, ids: &mut HashSet<String>) -> Vec<String> {
+    let mut inner = Vec::new();
     let mut rest = text;
     let mut is_named = false;
     while let Some(start) = rest.find('"') {
-        // Whatever stands between a name and its literal but a colon means that the literal is not its value.
+        // Only a colon may stand between the name and its value.
         let is_value = is_named && rest[..start].trim() == ":";
-        let Some(length) = literal(&rest[start..]) else { return false };
+        let Some(length) = literal(&rest[start..]) else { break };
         let (json, after) = rest[start..].split_at(length);
-        let read: Option<String> = serde_json::from_str(json).ok();
-        if let Some(read) = read {
-            if is_value && read == job_id {
-                return true;
-            }
-            is_named = read == "job_id";
-            if read.trim_start().starts_with('{') {
-                inner.push(read);
-            }
-        } else {
-            is_named = false;
-        }
         rest = after;
+        let Ok(read) = serde_json::from_str::<String>(json) else {
+            is_named = false;
+            continue;
+        };
+        is_named = read == "job_id";
+        if is_value {
+            ids.insert(read.clone());
+        }
+        if read.trim_start().starts_with('{') {
+            inner.push(read);
+        }
     }
-    false
+    inner
 }
 
 /// The length of the string literal that `text` starts with.
@@ -65,12 +62,13 @@ mod tests {
 
     #[test]
     fn only_a_string_behind_the_name_is_given() {
-        assert!(gives(r#"{"detail":{"job_id" : "\u006a"}}"#, "j"));
-        assert!(gives(r#"{"body":"{\"job_id\":\"j\"}"}"#, "j"));
+        for is_given in [r#"{"detail":{"job_id" : "\u006a"}}"#, r#"{"body":"{\"job_id\":\"j\"}"}"#] {
+            assert!(given(is_given).contains("j"), "{is_given}");
+        }
         for not_given in
             [r#"{"x":"j"}"#, r#"{"job_id":["j"]}"#, r#"{"job_id":{"j":1}}"#, r#"{"job_id":"jj"}"#]
         {
-            assert!(!gives(not_given, "j"), "{not_given}");
+            assert!(!given(not_given).contains("j"), "{not_given}");
         }
     }
 }
