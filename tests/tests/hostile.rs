@@ -1,6 +1,6 @@
 //! Hostile input, a share of it on every run: the kept corpus, and some twenty thousand random inputs, the same each time.
 //! `hostile`, in `src/bin/`, goes on from there by hand. A finding prints its seed.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::alloc::System;
 use std::sync::Mutex;
