@@ -55,6 +55,7 @@ impl Rules {
             retryable,
             reason: None,
             event_id: event.map(event_id),
+            trace: None,
             delays: delays.clone(),
         };
         let set_aside = matches!(job.phase, Phase::DeadLettered | Phase::Failed);

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 use crate::job::{AccountId, EventId, IdError, JobId, MAX_ATTEMPT, cut_reason};
+use crate::trace::TraceContext;
 
 /// Layers that one event may have: SNS around EventBridge around the event is three; the rest is headroom.
 pub const MAX_LAYERS: usize = 4;
@@ -50,6 +51,9 @@ pub struct CompletionEvent {
     pub occurred_at: Option<Timestamp>,
     /// The account, where given: it must be the job's own.
     pub account_id: Option<AccountId>,
+    /// The trace that it belongs to: its own field `trace`, or else what SQS says beside the message. Anything that is
+    /// none counts as absent.
+    pub trace: Option<TraceContext>,
 }
 
 /// What an event says of the attempt, which is which function it is for.
@@ -222,6 +226,8 @@ struct Layer<'a> {
     occurred_at: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     account_id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    trace: Option<&'a RawValue>,
     /// EventBridge: `id`, `source`, `detail-type` and `detail`.
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
@@ -278,6 +284,15 @@ struct SqsRecord<'a> {
     message_id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     body: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    attributes: Option<&'a RawValue>,
+}
+
+/// What SQS says beside a message.
+#[derive(Deserialize)]
+struct SqsAttributes<'a> {
+    #[serde(borrow, default, rename = "AWSTraceHeader", deserialize_with = "present")]
+    trace: Option<&'a RawValue>,
 }
 
 /// Serde's own `Option` takes a null for an absent field; here the two differ, because a `job_id` that is null is
@@ -304,7 +319,10 @@ fn read_record(signal: Signal, record: &RawValue) -> Record {
         .message_id
         .and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
         .filter(|id| !id.is_empty());
-    let event = read_body(signal, record.body, message_id.as_deref());
+    let mut event = read_body(signal, record.body, message_id.as_deref());
+    if let Ok(event) = &mut event {
+        event.trace = event.trace.take().or_else(|| record.attributes.and_then(trace_beside));
+    }
     Record { message_id, event }
 }
 
@@ -410,7 +428,18 @@ fn read_event(layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<Complet
         event_id: event_id.or(envelope_id),
         occurred_at: layer.occurred_at.and_then(read_time),
         account_id,
+        trace: layer.trace.and_then(read_trace),
     })
+}
+
+fn read_trace(raw: &RawValue) -> Option<TraceContext> {
+    serde_json::from_str::<String>(raw.get()).ok().and_then(TraceContext::new)
+}
+
+/// The trace that SQS tells beside a message.
+fn trace_beside(attributes: &RawValue) -> Option<TraceContext> {
+    let attributes: SqsAttributes<'_> = serde_json::from_str(attributes.get()).ok()?;
+    attributes.trace.and_then(read_trace)
 }
 
 fn read_attempt(raw: Option<&RawValue>) -> Result<Option<u32>, EventError> {

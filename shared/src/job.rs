@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::clock::Timestamp;
+use crate::trace::TraceContext;
 
 /// The most characters an id may have.
 pub const MAX_ID_CHARS: usize = 256;
@@ -269,6 +270,9 @@ pub struct LastError {
     pub reason: String,
     /// When it was counted, by our clock.
     pub at: Timestamp,
+    /// The trace of the event that told of it. The embedded store keeps none: nothing there is traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 /// A job and its entries, as one document holds them.

@@ -22,4 +22,5 @@ pub mod lambda;
 pub mod ledger;
 pub mod metrics;
 pub mod queue;
+pub mod trace;
 pub mod transition;

@@ -75,7 +75,7 @@ metrics! {
     SWEPT: "Swept", Count, PLAIN, "Entries that the sweep put back";
     TIMED_OUT: "TimedOut", Count, PLAIN, "Attempts that failed by silence";
     HAND_OVER_FAILED: "HandOverFailed", Count, PLAIN, "Retries that the dispatch target did not take; they are tried again";
-    OLDEST_DUE_RETRY_AGE: "OldestDueRetryAge", Seconds, PLAIN, "How long the oldest retry is overdue when a drain has ended";
+    OLDEST_DUE_RETRY_AGE: "OldestDueRetryAge", Seconds, PLAIN, "How long the oldest due retry has waited for its hand-over when a drain has ended";
     RETRY_LIST_DEPTH: "RetryListDepth", Count, PLAIN, "New entries that no drain has looked at yet";
     PARKED_DEPTH: "ParkedDepth", Count, PLAIN, "Retries that wait for their time";
     IN_FLIGHT_DEPTH: "InFlightDepth", Count, PLAIN, "Claims that are held";

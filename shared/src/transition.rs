@@ -28,6 +28,7 @@ use crate::job::{
     AccountId, COUNTED_EVENTS_KEPT, Cost, Entry, EntryType, EventId, Job, JobId, LastError, MAX_ATTEMPT,
     Phase,
 };
+use crate::trace::TraceContext;
 
 /// What a command answers, and the job afterwards where it wrote something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub struct Failure {
     pub reason: Option<String>,
     /// The signal's id; one without matches none.
     pub event_id: Option<EventId>,
+    /// The signal's trace.
+    pub trace: Option<TraceContext>,
     /// The retry schedule, with the caller's randomness in it.
     pub delays: Delays,
 }
@@ -375,6 +378,7 @@ pub fn silence(k: u32, delays: &Delays) -> Failure {
         retryable: true,
         reason: Some(NO_SIGNAL.to_owned()),
         event_id: None,
+        trace: None,
         delays: delays.clone(),
     }
 }
@@ -416,7 +420,11 @@ fn wait(delays: &Delays, attempts: u32) -> Duration {
 }
 
 fn last_error(signal: &Failure, now: Timestamp) -> LastError {
-    LastError { reason: signal.reason.clone().unwrap_or_else(|| UNSPECIFIED.to_owned()), at: now }
+    LastError {
+        reason: signal.reason.clone().unwrap_or_else(|| UNSPECIFIED.to_owned()),
+        at: now,
+        trace: signal.trace.clone(),
+    }
 }
 
 /// The reason that stands on a job whose reporter gave none.

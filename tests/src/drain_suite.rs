@@ -192,6 +192,7 @@ fn event(job_id: &JobId, attempt: u32) -> CompletionEvent {
         event_id: None,
         occurred_at: None,
         account_id: None,
+        trace: None,
     }
 }
 
@@ -258,7 +259,12 @@ pub async fn a_hand_over_that_fails_is_tried_for_ever<L: Ledger + LedgerReader, 
     let sent = recorder.sent.lock().unwrap().clone();
     assert_eq!(
         sent,
-        [DispatchMessage { job_id: job_id.clone(), account_id: AccountId::new("acme").unwrap(), attempt: 2 }]
+        [DispatchMessage {
+            job_id: job_id.clone(),
+            account_id: AccountId::new("acme").unwrap(),
+            attempt: 2,
+            trace: None
+        }]
     );
     let job = w.job(&job_id).await;
     assert_eq!((job.phase, job.attempts, w.waiting().await), (Phase::Running, 1, 0));

@@ -9,6 +9,7 @@ use recoup::dispatch::aws::{AwsDispatch, target};
 use recoup::dispatch::{Dispatch, Target};
 use recoup::job::{AccountId, JobId};
 use recoup::queue::DispatchMessage;
+use recoup::trace::TraceContext;
 use recoup_tests::servers;
 use serde_json::{Value, json};
 
@@ -66,12 +67,15 @@ fn environment(port: u16) -> impl Fn(&str) -> Option<String> {
     }
 }
 
+const TRACE: &str = "Root=1-63441c4a-abcdef012345678912345678;Parent=0123456789abcdef;Sampled=1";
+
 fn messages(count: usize) -> Vec<DispatchMessage> {
     (0..count)
         .map(|n| DispatchMessage {
             job_id: JobId::new(format!("jöb \"{n:03}\"")).unwrap(),
             account_id: AccountId::new("a").unwrap(),
             attempt: 2,
+            trace: (n % 2 == 0).then(|| TraceContext::new(TRACE).unwrap()),
         })
         .collect()
 }

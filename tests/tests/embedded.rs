@@ -48,6 +48,7 @@ fn failure(attempt: u32) -> Failure {
         retryable: true,
         reason: Some("worker timeout".to_owned()),
         event_id: None,
+        trace: None,
         delays: RetryPolicy::default().delays(Roll::FULL),
     }
 }

@@ -74,6 +74,7 @@ pub(crate) async fn failed<S: Store>(desk: Desk<'_, S>, args: FailedArgs) -> Res
         event_id: args.event.event_id,
         occurred_at: None,
         account_id: args.event.account,
+        trace: None,
     };
     desk.store.prepare_work().await?;
     let (ledger, queue) = (desk.store.ledger(), desk.store.queue());
@@ -93,6 +94,7 @@ pub(crate) async fn succeeded<S: Store>(desk: Desk<'_, S>, args: SucceededArgs) 
         event_id,
         occurred_at: None,
         account_id: account,
+        trace: None,
     };
     desk.store.prepare_work().await?;
     let now = desk.clock.now();

@@ -14,6 +14,7 @@ use crate::aws::{Aws, AwsError, Endpoint, Service};
 use crate::config::{ConfigError, DispatchTarget, arn_region};
 use crate::event::{OUR_SOURCE, RETRY_DUE};
 use crate::queue::DispatchMessage;
+use crate::trace::TraceContext;
 
 /// What both services take in one call.
 const MESSAGES_PER_CALL: usize = 10;
@@ -115,6 +116,10 @@ fn send_message_batch(queue_url: &str, messages: &[DispatchMessage]) -> Value {
         .map(|(place, message)| {
             let body = body(message);
             let mut entry = json!({ "Id": place.to_string(), "MessageBody": body });
+            if let Some(header) = message.trace.as_ref().and_then(TraceContext::xray_header) {
+                entry["MessageSystemAttributes"] =
+                    json!({ "AWSTraceHeader": { "DataType": "String", "StringValue": header } });
+            }
             if is_fifo {
                 entry["MessageGroupId"] = digest(message.job_id.as_str()).into();
                 entry["MessageDeduplicationId"] = digest(&body).into();
@@ -148,7 +153,13 @@ fn put_events(bus: &str, messages: &[DispatchMessage]) -> Value {
     let entries: Vec<Value> = messages
         .iter()
         .map(|message| {
-            json!({ "Source": OUR_SOURCE, "DetailType": RETRY_DUE, "Detail": body(message), "EventBusName": bus })
+            let mut entry = json!({
+                "Source": OUR_SOURCE, "DetailType": RETRY_DUE, "Detail": body(message), "EventBusName": bus,
+            });
+            if let Some(header) = message.trace.as_ref().and_then(TraceContext::xray_header) {
+                entry["TraceHeader"] = header.into();
+            }
+            entry
         })
         .collect();
     json!({ "Entries": entries })
@@ -186,6 +197,27 @@ mod tests {
             job_id: JobId::new(job).unwrap(),
             account_id: AccountId::new("a").unwrap(),
             attempt: 2,
+            trace: None,
+        }
+    }
+
+    #[test]
+    fn an_xray_trace_goes_beside_the_message_and_any_trace_in_it() {
+        let xray = "Root=1-63441c4a-abcdef012345678912345678";
+        let w3c = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let messages =
+            [xray, w3c].map(|trace| DispatchMessage { trace: TraceContext::new(trace), ..message("j") });
+        let sqs = send_message_batch("https://h/1/q", &messages);
+        let events = put_events("bus", &messages);
+        for (place, trace, beside) in [(0, xray, json!(xray)), (1, w3c, Value::Null)] {
+            let sqs = &sqs["Entries"][place];
+            assert_eq!(sqs["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"], beside);
+            let event = &events["Entries"][place];
+            assert_eq!(event["TraceHeader"], beside);
+            for body in [&sqs["MessageBody"], &event["Detail"]] {
+                let body: Value = serde_json::from_str(body.as_str().unwrap()).unwrap();
+                assert_eq!(body["trace"], trace);
+            }
         }
     }
 

@@ -57,6 +57,7 @@ fn every_field_is_read() {
             event_id: Some(EventId::new("e").unwrap()),
             occurred_at: Timestamp::parse_rfc3339("2026-01-01T00:00:00Z"),
             account_id: Some(AccountId::new("a").unwrap()),
+            trace: None,
         }
     );
 }

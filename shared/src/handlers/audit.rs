@@ -272,6 +272,7 @@ mod tests {
             retryable: true,
             reason: None,
             event_id: None,
+            trace: None,
             delays: RetryPolicy::default().delays(Roll::FULL),
         };
         failure(&sound(id), &signal, Timestamp::from_millis(0)).after.unwrap()

@@ -36,6 +36,7 @@ pub async fn job_failed(
         retryable: event.retryable,
         reason: event.reason.clone(),
         event_id: event.event_id.clone(),
+        trace: event.trace.clone(),
         delays: policy.delays(roll),
     };
     let applied = ledger.record_failure(&event.job_id, event.account_id.as_ref(), &failure, now).await?;

@@ -26,6 +26,7 @@ use crate::event::{CompletionEvent, EventError, Payload, Record, Signal, parse_p
 use crate::handlers::Answer;
 use crate::ledger::LedgerError;
 use crate::metrics::EVENTS;
+use crate::trace::TraceContext;
 
 /// Records handled at once: what the driver's small pool of connections carries.
 const RECORDS_AT_ONCE: usize = 10;
@@ -235,6 +236,7 @@ fn note_answer(request_id: &str, message_id: Option<&str>, event: &CompletionEve
         attempts = answer.attempts,
         phase = answer.phase.as_str(),
         reason = event.reason.as_deref(),
+        trace = event.trace.as_ref().map(TraceContext::as_str),
         "event handled"
     );
 }

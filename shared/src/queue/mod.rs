@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::clock::Timestamp;
 use crate::job::{AccountId, JobId, LastError};
+use crate::trace::TraceContext;
 
 pub mod entry;
 #[cfg(feature = "redis")]
@@ -198,6 +199,9 @@ pub struct DispatchMessage {
     pub account_id: AccountId,
     /// The attempt to run, counted from 1.
     pub attempt: u32,
+    /// The trace of the failure before it, so that a worker can go on with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 /// What a person finds in the dead-letter list.

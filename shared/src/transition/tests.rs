@@ -70,7 +70,7 @@ fn waiting() -> Job {
         phase: Phase::RetryWaiting,
         attempts: 1,
         not_before: Some(at(14)),
-        last_error: Some(LastError { reason: "worker timeout".to_owned(), at: at(10) }),
+        last_error: Some(LastError { reason: "worker timeout".to_owned(), at: at(10), trace: None }),
         counted_events: vec![event("counted")],
         entries: vec![entry(EntryType::Charge, -40, 0), entry(EntryType::Refund, 40, 10)],
         net: 0,
@@ -150,6 +150,7 @@ fn failure_of(attempt: impl Into<Option<u32>>) -> Failure {
         retryable: true,
         reason: Some("no GPU".to_owned()),
         event_id: Some(event("new")),
+        trace: None,
         delays: delays(),
     }
 }
@@ -163,7 +164,7 @@ fn for_good(attempt: impl Into<Option<u32>>) -> Failure {
 fn told(job: Job) -> Job {
     let mut counted_events = job.counted_events.clone();
     counted_events.push(event("new"));
-    let last_error = Some(LastError { reason: "no GPU".to_owned(), at: at(NOW) });
+    let last_error = Some(LastError { reason: "no GPU".to_owned(), at: at(NOW), trace: None });
     Job { counted_events, last_error, updated_at: at(NOW), ..job }
 }
 
@@ -361,7 +362,10 @@ fn a_refund_is_never_older_than_the_charge_and_takes_its_amount_from_the_job() {
 fn a_failure_without_a_reason_is_unspecified() {
     let signal = Failure { reason: None, ..failure_of(1) };
     let after = failure(&first(), &signal, at(NOW)).after.unwrap();
-    assert_eq!(after.last_error, Some(LastError { reason: "unspecified".to_owned(), at: at(NOW) }));
+    assert_eq!(
+        after.last_error,
+        Some(LastError { reason: "unspecified".to_owned(), at: at(NOW), trace: None })
+    );
 }
 
 #[test]
@@ -519,7 +523,7 @@ fn silence_since_the_charge_is_the_first_attempt_s_failure() {
     let expected = Job {
         phase: Phase::RetryWaiting,
         not_before: Some(at(NOW + 4)),
-        last_error: Some(LastError { reason: "no_signal".to_owned(), at: at(NOW) }),
+        last_error: Some(LastError { reason: "no_signal".to_owned(), at: at(NOW), trace: None }),
         counted_events: Vec::new(),
         ..refunded_now()
     };
@@ -544,7 +548,7 @@ fn silence_since_the_hand_over_is_a_later_attempt_s_failure() {
         attempts: 2,
         not_before: Some(at(NOW + 8)),
         dispatched_at: None,
-        last_error: Some(LastError { reason: "no_signal".to_owned(), at: at(NOW) }),
+        last_error: Some(LastError { reason: "no_signal".to_owned(), at: at(NOW), trace: None }),
         updated_at: at(NOW),
         ..handed_over()
     };
@@ -630,6 +634,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         |(attempt, retryable, id)| Failure {
             retryable,
             event_id: id.map(|id| event(&id)),
+            trace: None,
             ..failure_of(attempt)
         },
     );

@@ -100,6 +100,7 @@ pub fn failure_with(event: Option<&str>) -> Failure {
         retryable: true,
         reason: Some("it broke".to_owned()),
         event_id: event.map(|id| EventId::new(id).expect("the suite's ids are ids")),
+        trace: None,
         delays: delays(),
     }
 }

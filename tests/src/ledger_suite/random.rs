@@ -102,6 +102,7 @@ fn failure() -> impl Strategy<Value = Failure> {
             retryable,
             reason: reason.map(str::to_owned),
             event_id: event.map(|id| EventId::new(id).expect("the suite's ids are ids")),
+            trace: None,
             delays,
         })
 }

@@ -56,6 +56,7 @@ pub(super) fn about(job_id: JobId) -> CompletionEvent {
         event_id: None,
         occurred_at: None,
         account_id: None,
+        trace: None,
     }
 }
 

@@ -7,6 +7,7 @@
 mod audit;
 mod dead_letters;
 mod harness;
+mod metrics;
 mod reads;
 mod servers;
 mod upgrade;

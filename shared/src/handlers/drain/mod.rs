@@ -188,8 +188,8 @@ pub async fn drain<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock>(
     }
 }
 
-/// Measures what stands in the queue, and how long the oldest due retry has waited: what a drain that keeps up leaves
-/// near zero.
+/// Measures what stands in the queue, and how long the oldest due retry has waited for its hand-over, begun or
+/// not: what a drain that keeps up leaves near zero.
 ///
 /// # Errors
 /// [`StoreError`] where the ledger or the queue could not be reached.
@@ -205,9 +205,13 @@ pub async fn measure_backlog(
     metrics::READY_DEPTH.sample(depths.ready);
     metrics::DEAD_LETTER_LIST_DEPTH.sample(depths.dead_letter);
     let now = clock.now();
-    let oldest = ledger.outstanding(Outstanding::OverdueRetry, now, None, 1).await?;
-    let waited_ms = oldest.first().map_or(0, |found| now.as_millis() - found.at.as_millis());
-    metrics::OLDEST_DUE_RETRY_AGE.sample(waited_ms.max(0).unsigned_abs() / 1_000);
+    let mut oldest = now;
+    for kind in [Outstanding::OverdueRetry, Outstanding::OpenHandOver] {
+        let found = ledger.outstanding(kind, now, None, 1).await?;
+        oldest = found.first().map_or(oldest, |found| oldest.min(found.at));
+    }
+    let waited_ms = now.as_millis() - oldest.as_millis();
+    metrics::OLDEST_DUE_RETRY_AGE.sample(waited_ms.unsigned_abs() / 1_000);
     Ok(())
 }
 

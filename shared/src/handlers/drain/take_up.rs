@@ -19,6 +19,7 @@ use crate::queue::entry::{malformed, parse_member};
 use crate::queue::{
     Claim, DeadJob, DeadLetter, DispatchMessage, List, MAX_EXPIRED_CLAIMS, QueueError, RetryQueue,
 };
+use crate::trace::TraceContext;
 use crate::transition::{DispatchOutcome, ExhaustedOutcome};
 
 /// What a claimed entry turned out to be, once the ledger has decided.
@@ -150,6 +151,7 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
                 job_id,
                 account_id: applied.job.account_id,
                 attempt: attempts.saturating_add(1),
+                trace: applied.job.last_error.and_then(|error| error.trace),
             }),
             DispatchOutcome::DeadLettered | DispatchOutcome::DeadLetterOpen => {
                 TakenUp::Ending(Ending::SetAside(dead_letter(applied.job)))
@@ -264,7 +266,10 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             match done {
                 Handed::Over(setback) => {
                     self.counts.dispatched += 1;
-                    tracing::info!(job_id = %message.job_id, attempt = message.attempt, "dispatched");
+                    tracing::info!(
+                        job_id = %message.job_id, attempt = message.attempt,
+                        trace = message.trace.as_ref().map(TraceContext::as_str), "dispatched"
+                    );
                     set_back.extend(setback.map(|setback| (claim, setback)));
                 }
                 Handed::ToAnother => {}

@@ -10,6 +10,7 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 use crate::clock::Timestamp;
 use crate::job::{AccountId, Cost, Entry, EntryType, EventId, Job, JobId, LastError, LedgerRow, Phase};
 use crate::ledger::LedgerError;
+use crate::trace::TraceContext;
 
 /// The version of this layout, on every document.
 pub(super) const SCHEMA: i32 = 1;
@@ -193,7 +194,9 @@ fn phase(document: &Document) -> Result<Phase, String> {
 fn last_error(document: &Document) -> Result<Option<LastError>, String> {
     let Some(found) = document.get("last_error") else { return Ok(None) };
     let found = found.as_document().ok_or_else(|| wrong("last_error", "a document", found))?;
-    Ok(Some(LastError { reason: text(found, "reason")?.to_owned(), at: time(found, "at")? }))
+    // Nothing depends on a trace, so a field that is none counts as none.
+    let trace = found.get_str("trace").ok().and_then(TraceContext::new);
+    Ok(Some(LastError { reason: text(found, "reason")?.to_owned(), at: time(found, "at")?, trace }))
 }
 
 /// Whether the refund was written with the last counted failure. It is a field of this store's own, absent where not.

@@ -102,6 +102,7 @@ pub(super) fn failure_effect(signal: &Failure, now: Timestamp) -> Vec<Document> 
             "reason": literal(reason),
             "at": date(now),
             "refunded": when("$is_refunded", "$$REMOVE", true),
+            "trace": signal.trace.as_ref().map_or("$$REMOVE".into(), |trace| literal(trace.as_str())),
         },
         "updated_at": date(now),
     });

@@ -105,7 +105,7 @@ pub(super) fn decode_type(word: &str) -> Result<EntryType, String> {
 }
 
 fn decode_last_error(reason: Option<String>, at: Option<Timestamp>) -> Option<LastError> {
-    reason.zip(at).map(|(reason, at)| LastError { reason, at })
+    reason.zip(at).map(|(reason, at)| LastError { reason, at, trace: None })
 }
 
 fn decode_events(json: &str) -> Result<Vec<EventId>, String> {
