@@ -7,6 +7,7 @@
 
 pub mod cases;
 pub mod drain_suite;
+pub mod faults;
 pub mod function_world;
 pub mod hostile;
 pub mod ledger_suite;
