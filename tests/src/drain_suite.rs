@@ -424,6 +424,24 @@ pub async fn the_sweep_does_not_double_a_long_overdue_queue<L: Ledger + LedgerRe
     assert_eq!((w.ready().await, w.waiting().await), (JOBS as u64, 0));
 }
 
+/// A page of jobs that are all being worked on does not keep the sweep from what is lost behind it.
+pub async fn the_sweep_goes_on_where_its_last_page_ended<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
+    const SWEEP_PAGE: usize = 500;
+    for n in 0..SWEEP_PAGE {
+        let job_id = w.charge(&format!("held {n}")).await;
+        w.fail(&job_id, 1).await;
+    }
+    let lost = w.charge("lost").await;
+    w.fail(&lost, 1).await;
+    w.take_in_by_hand().await;
+    w.pass(MINUTE * 60);
+    let claims = w.claim_by_hand().await;
+    let of_the_lost = claims.iter().find(|claim| claim.member == canonical(&lost, 1).into_bytes()).unwrap();
+    assert!(w.queue().acknowledge(of_the_lost).await.unwrap());
+    assert_eq!(w.drain().await, DrainCounts::default(), "the first page is in flight");
+    assert_eq!(w.drain().await, DrainCounts { swept: 1, dispatched: 1, ..DrainCounts::default() });
+}
+
 /// A queue that lost everything is rebuilt from the jobs, not before its grace.
 pub async fn a_queue_that_lost_everything_is_rebuilt<L: Ledger + LedgerReader, R: Rooms>(w: World<L, R>) {
     let job_id = w.lost_retry("j").await;
@@ -574,6 +592,7 @@ macro_rules! drain_suite {
             a_redrive_forgives_the_claims_before_it,
             the_neighbours_of_an_entry_that_kills_are_dispatched,
             the_sweep_does_not_double_a_long_overdue_queue,
+            the_sweep_goes_on_where_its_last_page_ended,
             a_queue_that_lost_everything_is_rebuilt,
             a_far_off_foreign_time_buries_no_retry,
             silence_becomes_a_failure,

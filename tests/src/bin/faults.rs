@@ -46,7 +46,8 @@ enum Verdict {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let wanted = |fault: &Fault| args.only.is_empty() || args.only.iter().any(|part| fault.name.contains(part));
+    let wanted =
+        |fault: &Fault| args.only.is_empty() || args.only.iter().any(|part| fault.name.contains(part));
     let faults: Vec<Fault> = all().into_iter().filter(wanted).collect();
     if args.list {
         for fault in &faults {
