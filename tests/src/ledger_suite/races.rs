@@ -51,7 +51,8 @@ pub async fn one_of_many_charges_wins<L: Store>(ledger: L) {
     assert_eq!(stored(ledger.as_ref(), &id).await.net, -7);
 }
 
-/// One of many failures refunds: of the same attempt, and of unknown attempts with an id each.
+/// One of many failures refunds: of the same attempt, of unknown attempts with an id each, and of an attempt each, where
+/// many may count.
 pub async fn one_of_many_failures_refunds<L: Store>(ledger: L) {
     let id = job_id("raced");
     let ledger = charged(ledger, &id).await;
@@ -65,6 +66,15 @@ pub async fn one_of_many_failures_refunds<L: Store>(ledger: L) {
     assert_eq!(race(&ledger, &id, failures).await, counts(&[("Refunded", 1), ("Duplicate", WRITERS - 1)]));
     let job = stored(ledger.as_ref(), &id).await;
     assert_eq!((job.attempts, job.counted_events.len(), job.net), (1, 1, 0));
+
+    let id = job_id("raced by attempts");
+    Command::Charge { cost: 7, max_attempts: 5 }.run(ledger.as_ref(), &id, at(0)).await;
+    let failures = (1..).take(WRITERS).map(|k| Command::Fail(failure_of(k))).collect();
+    assert_eq!(race(&ledger, &id, failures).await.get("Refunded"), Some(&1));
+    let last = Command::Fail(failure_of(1_000)).run(ledger.as_ref(), &id, at(200)).await;
+    assert_eq!(last.outcome, "FailureRecorded", "one counts after the refund, however the race went");
+    let job = stored(ledger.as_ref(), &id).await;
+    assert_eq!((job.attempts, job.net), (1_000, 0));
 }
 
 /// One of many successes takes the refund back.
