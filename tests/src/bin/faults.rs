@@ -31,7 +31,7 @@ struct Args {
 /// What never belongs to the copy.
 const LEFT_OUT: [&str; 4] = ["target", ".git", ".tools", ".aws-sam"];
 /// Suites that start the programs of the workspace, which must then be built too.
-const STARTS_PROGRAMS: [&str; 5] = ["cases", "cli", "functions", "functions_outages", "replay"];
+const STARTS_PROGRAMS: [&str; 6] = ["audit", "cases", "cli", "functions", "functions_outages", "replay"];
 /// cargo-nextest's exit status where a test failed, as opposed to a build.
 const TESTS_FAILED: i32 = 100;
 

@@ -5,8 +5,11 @@
 //! cargo run -p recoup-tests --bin soak -- --for 10m --seed 1
 //! ```
 //!
-//! Exit status 0: no violation; 1: the violations are printed. Ctrl-C ends the faults; what was done so far is
-//! checked all the same. Needs the programs of the servers, which `tests/run` installs; see `recoup_tests::servers`.
+//! `tests/run` does so in every run, with a number of kills; `tests/run --only kills -- ARGUMENTS` with others.
+//!
+//! Exit status 0: no violation, and as much was done as was asked for; 1: it is printed what was not right. Ctrl-C ends
+//! the faults; what was done so far is checked all the same. Needs the programs of the servers, which `tests/run`
+//! installs; see `recoup_tests::servers`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,9 +26,12 @@ struct Arguments {
     /// How long the faults go on.
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     time: Duration,
-    /// Go on beyond that until so many functions were killed.
+    /// Go on beyond that until so many functions were killed, and each kind of fault was there.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kills: u64,
+    /// But no longer than this; what is then missing is a failure.
+    #[arg(long, value_name = "TIME", default_value = "1day", value_parser = humantime::parse_duration)]
+    at_most: Duration,
     /// What the random choices come from; another one each time, if none is given.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -70,15 +76,16 @@ fn run(arguments: &Arguments) -> ExitCode {
     let plan = Plan {
         seed: arguments.seed.unwrap_or_else(|| SystemClock.now().as_millis().unsigned_abs()),
         kills: arguments.kills,
+        kinds: if arguments.kills > 0 { soak::EACH_KIND } else { &[] },
         at_least: arguments.time,
-        at_most: Duration::MAX,
+        at_most: arguments.at_most,
         patience: Duration::from_secs(180),
         sabotage: arguments.sabotage,
         is_shown: true,
     };
     let report = runtime(4).block_on(soak::run(plan, asked_to_stop()));
     println!("{report}");
-    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn asked_to_stop() {

@@ -32,6 +32,7 @@ use tokio::task::JoinSet;
 use self::checks::{Rule, Violation};
 pub use self::report::Report;
 pub use self::sabotage::Sabotage;
+pub use self::tally::Figures;
 use self::world::{PREFIX, Stage, World};
 
 pub mod books;
@@ -54,6 +55,17 @@ mod world;
 /// How many processes of each function run at once: two, so that they race.
 const OF_EACH: usize = 2;
 
+/// What a soak that counts has seen each of, by the beginning of its figure's name.
+pub const EACH_KIND: &[&str] = &[
+    "killed: worker",
+    "fault: MongoDB killed",
+    "fault: Redis killed",
+    "fault: Redis emptied",
+    "fault: connections cut",
+    "fault: replies lost",
+    "operator: commands that did it",
+];
+
 /// What to do, and for how long.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -61,6 +73,8 @@ pub struct Plan {
     pub seed: u64,
     /// Faults go on until so many functions were killed…
     pub kills: u64,
+    /// …and each of these figures counts something…
+    pub kinds: &'static [&'static str],
     /// …and at least so long…
     pub at_least: Duration,
     /// …but no longer than this.
@@ -71,6 +85,16 @@ pub struct Plan {
     pub sabotage: Option<Sabotage>,
     /// Whether figures are printed meanwhile.
     pub is_shown: bool,
+}
+
+impl Plan {
+    /// What it asks for and the figures do not show.
+    fn shortfalls(&self, figures: &Figures) -> Vec<String> {
+        let kills = figures.kills();
+        let too_few = (kills < self.kills).then(|| format!("{kills} functions killed, of {}", self.kills));
+        let missing = self.kinds.iter().filter(|kind| figures.sum_of(kind) == 0);
+        too_few.into_iter().chain(missing.map(|kind| format!("none of \"{kind}\""))).collect()
+    }
 }
 
 /// Runs the soak. `stop`, once it is done, ends the faults early; the checks follow all the same.
@@ -110,7 +134,7 @@ pub async fn run(plan: Plan, stop: impl Future<Output = ()>) -> Report {
         functions::last_drain(&world).await;
     }
     let violations = checks::at_the_end(&world).await;
-    let figures = world.figures();
+    let figures = world.tally.figures();
     Report::new(&world.plan, began, SystemClock.now(), figures, violations)
 }
 
@@ -125,7 +149,7 @@ async fn first_panic(everything: &mut JoinSet<()>) -> &'static str {
 async fn until_hurt_enough(world: &World) {
     let (at_least, at_most) = (Deadline::after(world.plan.at_least), Deadline::after(world.plan.at_most));
     let mut shown = Deadline::after(SHOW_EACH);
-    let is_enough = || at_least.passed() && world.tally.kills() >= world.plan.kills;
+    let is_enough = || at_least.passed() && world.plan.shortfalls(&world.tally.figures()).is_empty();
     while !at_most.passed() && !is_enough() {
         SystemClock.sleep(Duration::from_millis(200)).await;
         if shown.passed() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use recoup::clock::Timestamp;
 
 use super::checks::{Rule, Violation};
-use super::tally::KILL;
+use super::tally::Figures;
 use super::{Plan, Sabotage};
 
 /// What a soak did and found.
@@ -20,9 +20,11 @@ pub struct Report {
     /// From the first server's start to the last check.
     pub took: Duration,
     /// Counts by name.
-    pub figures: BTreeMap<&'static str, u64>,
+    pub figures: Figures,
     /// What was wrong.
     pub violations: Vec<Violation>,
+    /// What the plan asked for and did not get.
+    pub shortfalls: Vec<String>,
 }
 
 impl Report {
@@ -30,21 +32,17 @@ impl Report {
         plan: &Plan,
         began: Timestamp,
         ended: Timestamp,
-        figures: BTreeMap<&'static str, u64>,
+        figures: Figures,
         violations: Vec<Violation>,
     ) -> Self {
         let took = Duration::from_millis(ended.as_millis().saturating_sub(began.as_millis()).unsigned_abs());
-        Self { seed: plan.seed, sabotage: plan.sabotage, took, figures, violations }
+        let shortfalls = plan.shortfalls(&figures);
+        Self { seed: plan.seed, sabotage: plan.sabotage, took, figures, violations, shortfalls }
     }
 
-    /// The sum of the figures whose names begin so.
-    pub fn sum_of(&self, prefix: &str) -> u64 {
-        self.figures.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, count)| count).sum()
-    }
-
-    /// Functions killed.
-    pub fn kills(&self) -> u64 {
-        self.sum_of(&format!("{KILL}job-")) + self.sum_of(&format!("{KILL}retry-"))
+    /// Whether nothing was wrong, and everything was done that should be.
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.shortfalls.is_empty()
     }
 
     /// Whether this rule was broken.
@@ -60,12 +58,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sabotage = self.sabotage.map(|it| format!(", sabotaged: {}", it.as_str())).unwrap_or_default();
         writeln!(f, "soak of {} s, seed {}{sabotage}", self.took.as_secs(), self.seed)?;
-        for (name, count) in &self.figures {
-            writeln!(f, "{count:>9}  {name}")?;
-        }
-        writeln!(f, "{:>9}  functions killed in all", self.kills())?;
-        writeln!(f, "{:>9}  other faults in all", self.sum_of("fault: "))?;
-        write!(f, "{:>9}  violations", self.violations.len())?;
+        write!(f, "{}{:>9}  violations", self.figures, self.violations.len())?;
         let mut shown: BTreeMap<Rule, usize> = BTreeMap::new();
         for violation in &self.violations {
             let count = shown.entry(violation.rule).or_default();
@@ -74,6 +67,6 @@ impl fmt::Display for Report {
                 write!(f, "\n  {violation}")?;
             }
         }
-        Ok(())
+        self.shortfalls.iter().try_for_each(|shortfall| write!(f, "\n  too little was done: {shortfall}"))
     }
 }

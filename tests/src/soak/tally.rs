@@ -1,14 +1,39 @@
 //! Counts by name.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What [`Tally::kills`] adds up begins with this.
-pub(super) const KILL: &str = "killed: ";
+/// What the names of all kills begin with.
+const KILL: &str = "killed: ";
 
 /// Counts by name; the names are sorted and their first word groups them.
+#[derive(Clone, Debug, Default)]
+pub struct Figures(BTreeMap<&'static str, u64>);
+
+impl Figures {
+    /// The sum of the figures whose names begin so.
+    pub fn sum_of(&self, prefix: &str) -> u64 {
+        self.0.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, count)| count).sum()
+    }
+
+    /// Functions killed.
+    pub fn kills(&self) -> u64 {
+        self.sum_of(&format!("{KILL}job-")) + self.sum_of(&format!("{KILL}retry-"))
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, count)| writeln!(f, "{count:>9}  {name}"))?;
+        writeln!(f, "{:>9}  functions killed in all", self.kills())?;
+        writeln!(f, "{:>9}  other faults in all", self.sum_of("fault: "))
+    }
+}
+
+/// The figures while they grow.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<BTreeMap<&'static str, u64>>);
+pub(super) struct Tally(Mutex<Figures>);
 
 impl Tally {
     pub(super) fn one(&self, name: &'static str) {
@@ -16,21 +41,14 @@ impl Tally {
     }
 
     pub(super) fn add(&self, name: &'static str, count: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += count;
+        *self.lock().0.entry(name).or_default() += count;
     }
 
-    /// Functions killed so far.
-    pub(super) fn kills(&self) -> u64 {
-        self.sum_of(&format!("{KILL}job-")) + self.sum_of(&format!("{KILL}retry-"))
+    pub(super) fn figures(&self) -> Figures {
+        self.lock().clone()
     }
 
-    /// The sum of the counts whose names begin so.
-    pub(super) fn sum_of(&self, prefix: &str) -> u64 {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, count)| count).sum()
-    }
-
-    pub(super) fn all(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn lock(&self) -> MutexGuard<'_, Figures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

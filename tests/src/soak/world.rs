@@ -258,19 +258,16 @@ impl World {
 
     /// Where the soak stands, in one line.
     pub(super) fn progress(&self) -> String {
+        let figures = self.tally.figures();
         format!(
             "{} jobs, {} open; {} events waiting; {} functions killed; {} faults; {} violations",
             self.books().jobs().len(),
             self.open_jobs(),
             self.source().waiting().len(),
-            self.tally.kills(),
-            self.tally.sum_of("fault: "),
+            figures.kills(),
+            figures.sum_of("fault: "),
             self.violations().len(),
         )
-    }
-
-    pub(super) fn figures(&self) -> BTreeMap<&'static str, u64> {
-        self.tally.all()
     }
 }
 
