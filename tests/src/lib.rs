@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod cases;
+pub mod contracts;
 pub mod drain_suite;
 pub mod faults;
 pub mod function_world;
