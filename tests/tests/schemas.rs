@@ -13,6 +13,7 @@ use recoup::handlers::drain::DrainCounts;
 use recoup::job::{AccountId, JobId, LastError};
 use recoup::queue::entry::{malformed, parse_member};
 use recoup::queue::{DeadJob, DeadLetter, DispatchMessage, RetryEntry, parse_entry};
+use recoup::trace::TraceContext;
 use recoup_tests::contracts::Contracts;
 use recoup_tests::runtime_api::Process;
 use serde_json::{Map, Value, json};
@@ -226,7 +227,7 @@ fn an_id_has_the_characters_that_the_code_takes() {
 #[test]
 fn a_completion_event_is_what_the_parser_takes() {
     let contracts = Contracts::load();
-    let fields = ["job_id", "attempt", "reason", "retryable", "event_id", "occurred_at", "account_id"];
+    let fields = ["job_id", "attempt", "reason", "retryable", "event_id", "occurred_at", "account_id", "trace"];
     let mut texts: Vec<String> = examples(&contracts, "completion-event")
         .iter()
         .flat_map(|example| variations(example, &fields))
@@ -367,8 +368,12 @@ fn refused_lines(stderr: &str) -> Vec<usize> {
 fn what_goes_to_workers_and_to_people_is_as_described() {
     let mut contracts = Contracts::load();
     let (job_id, account_id) = (JobId::new("j").unwrap(), AccountId::new("a").unwrap());
-    let message = DispatchMessage { job_id: job_id.clone(), account_id: account_id.clone(), attempt: 2 };
-    contracts.check("dispatch-message", &serde_json::to_value(message).unwrap()).unwrap();
+    let trace = TraceContext::new("Root=1-63441c4a-abcdef012345678912345678");
+    for trace in [None, trace.clone()] {
+        let message =
+            DispatchMessage { job_id: job_id.clone(), account_id: account_id.clone(), attempt: 2, trace };
+        contracts.check("dispatch-message", &serde_json::to_value(message).unwrap()).unwrap();
+    }
     let at = Timestamp::from_millis(0);
     let dead = |last_error| DeadJob {
         job_id: job_id.clone(),
@@ -378,7 +383,7 @@ fn what_goes_to_workers_and_to_people_is_as_described() {
         at,
     };
     for letter in [
-        DeadLetter::AttemptsExhausted(dead(Some(LastError { reason: "worker timeout".to_owned(), at }))),
+        DeadLetter::AttemptsExhausted(dead(Some(LastError { reason: "worker timeout".to_owned(), at, trace }))),
         DeadLetter::ClaimsExhausted(dead(None)),
         malformed(b"{not json"),
         malformed(b"\xff"),
