@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Audit,
     /// Print the metrics that the functions write
     Metrics,
+    /// Print the table of other services' events that the functions take, as EVENT_SOURCES leaves it
+    Sources,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

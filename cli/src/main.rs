@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-use crate::commands::{Desk, audit, dead_letters, events, init, metrics, reads};
+use crate::commands::{Desk, audit, dead_letters, events, init, metrics, reads, sources};
 use crate::output::Output;
 use crate::replay::Log;
 use crate::servers::ServerStore;
@@ -102,6 +102,10 @@ fn start(args: Args) -> Result<(), Stop> {
     }
     let settings = Settings::read(Needs::Nothing, |name| std::env::var(name).ok())
         .map_err(|error| Stop::Usage(error.to_string()))?;
+    if let Command::Sources = &args.command {
+        sources::run(&settings, &mut out)?;
+        return out.finish();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -141,6 +145,7 @@ fn may_create(command: &Command) -> bool {
         | Command::DeadLetters(_)
         | Command::Audit
         | Command::Metrics
+        | Command::Sources
         | Command::Completions(_) => false,
     }
 }
@@ -170,6 +175,6 @@ async fn run<S: Store>(
         Command::DeadLetters(args) => dead_letters::run(desk, args).await,
         Command::Audit => audit::run(desk).await,
         // They need no store, and were served before one was opened.
-        Command::Metrics | Command::Completions(_) => Ok(()),
+        Command::Metrics | Command::Sources | Command::Completions(_) => Ok(()),
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::backoff::RetryPolicy;
 use crate::job::MAX_ATTEMPT;
+use crate::sources::{self, Sources};
 
 /// The longest duration that a setting may be: beyond a year it is a typing error.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -186,6 +187,8 @@ pub struct Settings {
     pub drain_for: Duration,
     /// `DISPATCH_TARGET`: where due retries go. Default `redis`.
     pub dispatch_target: DispatchTarget,
+    /// `EVENT_SOURCES`: what is to be read otherwise of other services' events than the table has it. Default `{}`.
+    pub event_sources: Sources,
 }
 
 impl Settings {
@@ -209,6 +212,7 @@ impl Settings {
             sweep_grace: env.duration(&SWEEP_GRACE)?,
             drain_for: env.duration(&DRAIN_FOR)?,
             dispatch_target: env.dispatch_target()?,
+            event_sources: env.event_sources()?,
         };
         settings.check_needs(needs)?;
         settings.check_cluster()?;
@@ -289,6 +293,7 @@ const SWEEP_GRACE: DurationVariable = DurationVariable {
 const DRAIN_FOR: DurationVariable =
     DurationVariable { name: "DRAIN_FOR", default: Duration::ZERO, zero_is_allowed: true, example: "45s" };
 
+const EVENT_SOURCES: &str = "EVENT_SOURCES";
 const DISPATCH_EXAMPLE: &str = "sqs:https://sqs.eu-west-1.amazonaws.com/123456789012/retries";
 const STORED_PREFIX: &str = "secretsmanager:";
 
@@ -403,6 +408,15 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
             variable: "RETRY_JITTER",
             problem: format!("is {}, not a number from 0 to 1", shown(&value)),
             example: "0.2".into(),
+        })
+    }
+
+    fn event_sources(&self) -> Result<Sources, ConfigError> {
+        let Some(value) = self.get(EVENT_SOURCES) else { return Ok(Sources::default()) };
+        Sources::with_overrides(&value).map_err(|error| ConfigError {
+            variable: EVENT_SOURCES,
+            problem: error.to_string(),
+            example: sources::EXAMPLE.into(),
         })
     }
 

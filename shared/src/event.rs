@@ -2,7 +2,8 @@
 //!
 //! Pure. An event comes bare, or as the `detail` of an EventBridge event, or as the `Message` of an SNS notification,
 //! and any of these as the body of a record in an SQS batch. So reading is a loop that takes off one layer at a time,
-//! [`MAX_LAYERS`] at most; a `job_id` at the top of a layer ends it. Nothing recurses, however deep the input nests.
+//! [`MAX_LAYERS`] at most; a `job_id` at the top of a layer ends it, and so does an event of another service
+//! that [`crate::sources`] knows. Nothing recurses, however deep the input nests.
 //!
 //! Layers are read as unparsed JSON text (`RawValue`) field by field, for three reasons. A field of ours that stands
 //! there twice is an error, where a map would silently keep one of the two. Fields that are not ours are skipped
@@ -20,6 +21,7 @@ use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 use crate::job::{AccountId, EventId, IdError, JobId, MAX_ATTEMPT, cut_reason};
+use crate::sources::{Ignored, Rule, Sources};
 use crate::trace::TraceContext;
 
 /// Layers that one event may have: SNS around EventBridge around the event is three; the rest is headroom.
@@ -128,6 +130,38 @@ pub enum EventError {
         /// What this function takes.
         expected: &'static str,
     },
+    /// A field of another service's event is missing, of the wrong type or out of range.
+    #[error("{place} of an event of {sender} is {found}; expected {expected}")]
+    Native {
+        /// Whose event it is.
+        sender: &'static str,
+        /// Where.
+        place: String,
+        /// What stands there, shortened.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// A text in another service's event that is no job id.
+    #[error("{place} of an event of {sender} {problem}")]
+    NativeId {
+        /// Whose event it is.
+        sender: &'static str,
+        /// Where.
+        place: String,
+        /// What is wrong with it.
+        problem: IdError,
+    },
+    /// An event of an AWS service that is in no row of the table, and that holds no `job_id` either.
+    #[error(
+        "{sender} is no event that is known, and its detail has no job_id; known are those of {}: have the rule that \
+         sent it match source and detail-type",
+        Sources::names()
+    )]
+    UnknownSender {
+        /// Source and detail-type.
+        sender: String,
+    },
     /// Envelopes in envelopes.
     #[error("the event lies in more than {MAX_LAYERS} envelopes; expected at most SQS, SNS and EventBridge")]
     TooDeep,
@@ -163,40 +197,59 @@ impl fmt::Display for Place {
     }
 }
 
+/// What an event is to the function that got it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// An attempt ended.
+    Event(CompletionEvent),
+    /// Nothing: another service's event that is for the other function, or of a job that still runs.
+    Ignored(Ignored),
+}
+
 /// What a function was invoked with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// One event.
-    One(Box<CompletionEvent>),
-    /// An SQS batch, in its order.
+    One(Box<News>),
+    /// A batch of SQS, or of SNS, in its order.
     Batch(Vec<Record>),
 }
 
-/// One record of an SQS batch.
+/// One record of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its `messageId`, by which a failure is reported; an empty one is none.
+    /// Its `messageId`, by which a failure is reported; an empty one is none, and SNS gives none.
     pub message_id: Option<String>,
     /// The event in it.
-    pub event: Result<CompletionEvent, EventError>,
+    pub event: Result<News, EventError>,
 }
 
-/// Reads what the function for `signal` was invoked with.
+/// For which function, and by which table, events are read.
+#[derive(Clone, Copy)]
+struct Reader<'s> {
+    signal: Signal,
+    sources: &'s Sources,
+}
+
+/// Reads what the function for `signal` was invoked with; `sources` are the services whose own events it takes.
 ///
 /// # Errors
 /// [`EventError`] where the payload is neither one event nor a batch. A bad record of a batch carries its own error.
-pub fn parse_payload(signal: Signal, payload: &[u8]) -> Result<Payload, EventError> {
+pub fn parse_payload(signal: Signal, sources: &Sources, payload: &[u8]) -> Result<Payload, EventError> {
+    let reader = Reader { signal, sources };
     let text = std::str::from_utf8(payload)
         .map_err(|e| EventError::Unreadable { place: Place::Payload, problem: e.to_string() })?;
-    let layer: Layer<'_> = object(Place::Payload, text)?;
+    let layer = layer(Place::Payload, text)?;
     match (layer.job_id, layer.records) {
         (None, Some(raw)) => {
             let Records(records) = serde_json::from_str(raw.get())
                 .map_err(|_| wrong("Records", raw, "an array of SQS messages"))?;
             let records = records.ok_or(EventError::TooManyRecords)?;
-            Ok(Payload::Batch(records.into_iter().map(|record| read_record(signal, record)).collect()))
+            Ok(Payload::Batch(records.into_iter().map(|record| read_record(reader, record)).collect()))
         }
-        (Some(_), _) | (None, None) => unwrap(signal, layer, None).map(|e| Payload::One(Box::new(e))),
+        (Some(_), _) | (None, None) => {
+            unwrap(reader, layer, Outside::default()).map(|news| Payload::One(Box::new(news)))
+        }
     }
 }
 
@@ -205,8 +258,7 @@ pub fn parse_payload(signal: Signal, payload: &[u8]) -> Result<Payload, EventErr
 /// # Errors
 /// [`EventError`] says which field is wrong.
 pub fn parse_bare(text: &str) -> Result<CompletionEvent, EventError> {
-    let layer: Layer<'_> = object(Place::Payload, text)?;
-    read_event(&layer, None)
+    read_event(&layer(Place::Payload, text)?, None)
 }
 
 /// The fields of ours at the top of any layer, unparsed; a null is present.
@@ -242,9 +294,19 @@ struct Layer<'a> {
     message_id: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "Message", deserialize_with = "present")]
     message: Option<&'a RawValue>,
-    /// SQS.
+    /// What a notification of a service has that names itself nowhere.
+    #[serde(borrow, default, rename = "JobId", deserialize_with = "present")]
+    native_job_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "Status", deserialize_with = "present")]
+    native_status: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "API", deserialize_with = "present")]
+    native_api: Option<&'a RawValue>,
+    /// SQS and SNS.
     #[serde(borrow, default, rename = "Records", deserialize_with = "present")]
     records: Option<&'a RawValue>,
+    /// The layer as it stands, for what is looked up by a path.
+    #[serde(skip)]
+    text: &'a str,
 }
 
 /// The records of a batch; `None` where there are more than [`MAX_RECORDS`], of which none is kept then.
@@ -278,12 +340,20 @@ impl<'de: 'a, 'a> Visitor<'de> for RecordsVisitor<'a> {
     }
 }
 
+fn layer(place: Place, text: &str) -> Result<Layer<'_>, EventError> {
+    let layer: Layer<'_> = object(place, text)?;
+    Ok(Layer { text, ..layer })
+}
+
+/// A record of SQS, or of SNS where that invokes a function by itself.
 #[derive(Deserialize)]
-struct SqsRecord<'a> {
+struct RawRecord<'a> {
     #[serde(borrow, default, rename = "messageId", deserialize_with = "present")]
     message_id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     body: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "Sns", deserialize_with = "present")]
+    sns: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     attributes: Option<&'a RawValue>,
 }
@@ -310,8 +380,8 @@ fn object<'a, T: Deserialize<'a>>(place: Place, text: &'a str) -> Result<T, Even
     serde_json::from_str(text).map_err(|e| unreadable(shortened(&e.to_string())))
 }
 
-fn read_record(signal: Signal, record: &RawValue) -> Record {
-    let record: SqsRecord<'_> = match object(Place::Record, record.get()) {
+fn read_record(reader: Reader<'_>, record: &RawValue) -> Record {
+    let record: RawRecord<'_> = match object(Place::Record, record.get()) {
         Ok(record) => record,
         Err(error) => return Record { message_id: None, event: Err(error) },
     };
@@ -319,47 +389,56 @@ fn read_record(signal: Signal, record: &RawValue) -> Record {
         .message_id
         .and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
         .filter(|id| !id.is_empty());
-    let mut event = read_body(signal, record.body, message_id.as_deref());
-    if let Ok(event) = &mut event {
+    let mut event = match (record.body, record.sns) {
+        (None, Some(notification)) => layer(Place::Record, notification.get())
+            .and_then(|notification| unwrap(reader, notification, Outside::default())),
+        (body, _) => read_body(reader, body, message_id.as_deref()),
+    };
+    if let Ok(News::Event(event)) = &mut event {
         event.trace = event.trace.take().or_else(|| record.attributes.and_then(trace_beside));
     }
     Record { message_id, event }
 }
 
 fn read_body(
-    signal: Signal,
+    reader: Reader<'_>,
     body: Option<&RawValue>,
     message_id: Option<&str>,
-) -> Result<CompletionEvent, EventError> {
+) -> Result<News, EventError> {
     let body = required_text("body", body, "a string that holds a JSON object")?;
     let envelope_id = message_id.and_then(|id| EventId::new(id).ok());
-    unwrap(signal, object(Place::Body, &body)?, envelope_id)
+    unwrap(reader, layer(Place::Body, &body)?, Outside { envelope_id, sender: None })
 }
 
 /// Takes one envelope off after the other. An envelope's id that is none counts as absent: it is not the sender's
 /// to choose.
-fn unwrap(
-    signal: Signal,
-    layer: Layer<'_>,
-    envelope_id: Option<EventId>,
-) -> Result<CompletionEvent, EventError> {
-    let mut inner = match step(signal, &layer, envelope_id)? {
-        Step::Event(event) => return Ok(*event),
+fn unwrap(reader: Reader<'_>, outermost: Layer<'_>, outside: Outside) -> Result<News, EventError> {
+    let mut inner = match step(reader, &outermost, outside)? {
+        Step::News(news) => return Ok(*news),
         Step::Envelope(inner) => inner,
     };
     for _ in 1..MAX_LAYERS {
-        let layer: Layer<'_> = object(inner.place, &inner.text)?;
-        inner = match step(signal, &layer, inner.envelope_id)? {
-            Step::Event(event) => return Ok(*event),
+        let layer = layer(inner.place, &inner.text)?;
+        inner = match step(reader, &layer, inner.outside)? {
+            Step::News(news) => return Ok(*news),
             Step::Envelope(inner) => inner,
         };
     }
     Err(EventError::TooDeep)
 }
 
+/// What the envelopes around a layer said.
+#[derive(Default)]
+struct Outside {
+    /// The id of the innermost that has one.
+    envelope_id: Option<EventId>,
+    /// The AWS service that sent the innermost, where it is in no row of the table.
+    sender: Option<String>,
+}
+
 /// What a layer turned out to be.
 enum Step {
-    Event(Box<CompletionEvent>),
+    News(Box<News>),
     Envelope(Inner),
 }
 
@@ -367,43 +446,75 @@ enum Step {
 struct Inner {
     place: Place,
     text: String,
-    envelope_id: Option<EventId>,
+    outside: Outside,
 }
 
-fn step(signal: Signal, layer: &Layer<'_>, envelope_id: Option<EventId>) -> Result<Step, EventError> {
+fn step(reader: Reader<'_>, layer: &Layer<'_>, outside: Outside) -> Result<Step, EventError> {
     if layer.job_id.is_some() {
-        return read_event(layer, envelope_id).map(|event| Step::Event(Box::new(event)));
+        let event = read_event(layer, outside.envelope_id)?;
+        return Ok(Step::News(Box::new(News::Event(event))));
+    }
+    if let Some(rule) = native(reader.sources, layer) {
+        let envelope_id = own_id(layer.id).or(outside.envelope_id);
+        return rule.read(reader.signal, layer.text, envelope_id).map(|news| Step::News(Box::new(news)));
     }
     if let Some(detail) = layer.detail {
-        check_detail_type(signal, layer)?;
-        let envelope_id = own_id(layer.id).or(envelope_id);
+        check_detail_type(reader.signal, layer)?;
+        let envelope_id = own_id(layer.id).or(outside.envelope_id);
         return Ok(Step::Envelope(Inner {
             place: Place::Detail,
             text: detail.get().to_owned(),
-            envelope_id,
+            outside: Outside { envelope_id, sender: aws_sender(layer) },
         }));
     }
     if layer.message.is_some() {
         let text = required_text("Message", layer.message, "a string that holds a JSON object")?;
-        let envelope_id = own_id(layer.message_id).or(envelope_id);
-        return Ok(Step::Envelope(Inner { place: Place::Message, text, envelope_id }));
+        let envelope_id = own_id(layer.message_id).or(outside.envelope_id);
+        return Ok(Step::Envelope(Inner {
+            place: Place::Message,
+            text,
+            outside: Outside { envelope_id, sender: None },
+        }));
     }
-    Err(EventError::Field { field: "job_id", found: "missing".to_owned(), expected: ID })
+    Err(match outside.sender {
+        Some(sender) => EventError::UnknownSender { sender },
+        None => EventError::Field { field: "job_id", found: "missing".to_owned(), expected: ID },
+    })
+}
+
+/// The row for a layer that is another service's event. A notification is looked for before `Message` is: what
+/// Rekognition sends has a field of that name too.
+fn native<'s>(sources: &'s Sources, layer: &Layer<'_>) -> Option<&'s Rule> {
+    if layer.detail.is_some() {
+        return sources.event(&text_of(layer.source)?, &text_of(layer.detail_type)?);
+    }
+    (layer.native_job_id.is_some() && layer.native_status.is_some() && layer.native_api.is_some())
+        .then(|| sources.notification(layer.text))
+        .flatten()
+}
+
+fn aws_sender(envelope: &Layer<'_>) -> Option<String> {
+    let source = text_of(envelope.source).filter(|source| source.starts_with("aws."))?;
+    let detail_type = text_of(envelope.detail_type).unwrap_or_default();
+    Some(format!("{:?} of source {}", shortened(&detail_type), shortened(&source)))
+}
+
+fn text_of(raw: Option<&RawValue>) -> Option<String> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
 }
 
 fn own_id(raw: Option<&RawValue>) -> Option<EventId> {
-    serde_json::from_str::<String>(raw?.get()).ok().and_then(|id| EventId::new(id).ok())
+    text_of(raw).and_then(|id| EventId::new(id).ok())
 }
 
 /// Only our own detail-types say which function an event is for; any other is taken by its detail.
 fn check_detail_type(signal: Signal, envelope: &Layer<'_>) -> Result<(), EventError> {
-    let text = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    let given = text(envelope.detail_type);
+    let given = text_of(envelope.detail_type);
     let (expected, other) = (signal.detail_type(), signal.other().detail_type());
     if given.as_deref() == Some(other) {
         return Err(EventError::OtherSignal { given: other, expected });
     }
-    if given.as_deref() == Some(RETRY_DUE) && text(envelope.source).as_deref() == Some(OUR_SOURCE) {
+    if given.as_deref() == Some(RETRY_DUE) && text_of(envelope.source).as_deref() == Some(OUR_SOURCE) {
         return Err(EventError::RetryDue { expected });
     }
     Ok(())

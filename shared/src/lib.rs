@@ -22,5 +22,6 @@ pub mod lambda;
 pub mod ledger;
 pub mod metrics;
 pub mod queue;
+pub mod sources;
 pub mod trace;
 pub mod transition;

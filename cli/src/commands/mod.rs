@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod init;
 pub(crate) mod metrics;
 pub(crate) mod reads;
+pub(crate) mod sources;
 
 /// What a command works with.
 pub(crate) struct Desk<'a, S: Store> {

@@ -21,7 +21,7 @@ async fn start() -> Result<(), StartError> {
     let redis = lambda::address(Server::Redis, settings.redis.as_ref()).await?;
     let ledger = MongoLedger::open(mongodb.reveal()).await?;
     let queue = RedisQueue::open(redis.reveal(), &settings.redis_key_prefix, settings.redis_cluster)?;
-    lambda::serve_events(Signal::Failed, async |event: &CompletionEvent| {
+    lambda::serve_events(Signal::Failed, &settings.event_sources, async |event: &CompletionEvent| {
         job_failed(&ledger, &queue, event, &settings.retry, roll(), SystemClock.now()).await
     })
     .await

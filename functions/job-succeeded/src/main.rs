@@ -19,7 +19,7 @@ async fn start() -> Result<(), StartError> {
     let settings = lambda::settings(Needs::MongoDb)?;
     let mongodb = lambda::address(Server::MongoDb, settings.mongodb.as_ref()).await?;
     let ledger = MongoLedger::open(mongodb.reveal()).await?;
-    lambda::serve_events(Signal::Succeeded, async |event: &CompletionEvent| {
+    lambda::serve_events(Signal::Succeeded, &settings.event_sources, async |event: &CompletionEvent| {
         job_succeeded(&ledger, event, SystemClock.now()).await
     })
     .await

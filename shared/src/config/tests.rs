@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::sources::Sources;
 
 const MONGODB: (&str, &str) = ("MONGODB_URI", "mongodb://user:hunter2@db:27017/recoup");
 const REDIS: (&str, &str) = ("REDIS_URL", "redis://:hunter2@cache:6379");
@@ -49,6 +50,7 @@ fn without_variables_the_defaults_hold() {
             sweep_grace: Duration::from_secs(120),
             drain_for: Duration::ZERO,
             dispatch_target: DispatchTarget::Redis,
+            event_sources: Sources::default(),
         }
     );
 }
@@ -282,4 +284,23 @@ fn a_wrong_value_is_repeated_up_to_60_characters() {
     let short = "x".repeat(60);
     assert!(complaint("REDIS_CLUSTER", &short).contains(&format!("is {short:?}, neither")));
     assert!(complaint("REDIS_CLUSTER", &format!("{short}y")).contains(&format!("is {short:?}…, neither")));
+}
+
+#[test]
+fn overrides_of_event_sources_are_read_or_refused_with_what_is_wrong() {
+    let off = with("EVENT_SOURCES", r#"{"aws.ecs":{"enabled":false}}"#).event_sources;
+    assert!(!off.event("aws.ecs", "ECS Task State Change").unwrap().enabled);
+    assert!(off.event("aws.batch", "Batch Job State Change").unwrap().enabled);
+    assert_eq!(with("EVENT_SOURCES", " {} ").event_sources, Sources::default());
+    for (bad, said) in [
+        ("aws.ecs", "no JSON object"),
+        ("{", "cannot be read"),
+        (r#"{"aws.esc":{}}"#, "names aws.esc, which is none of aws.batch"),
+        (r#"{"aws.ecs":{"job_id":["taskArn"]}}"#, "does not begin with detail"),
+        ("{\"aws.ecs\":\n{\"a\\nb\":1}}", "unknown field"),
+    ] {
+        let line = complaint("EVENT_SOURCES", bad);
+        assert!(line.starts_with("EVENT_SOURCES ") && line.contains(said), "{line}");
+    }
+    assert!(with("EVENT_SOURCES", crate::sources::EXAMPLE).event_sources != Sources::default());
 }

@@ -9,15 +9,30 @@ fn one(payload: &Value) -> Result<CompletionEvent, EventError> {
     one_of(payload.to_string().as_bytes())
 }
 
+fn parse(signal: Signal, payload: &[u8]) -> Result<Payload, EventError> {
+    parse_payload(signal, &Sources::default(), payload)
+}
+
+fn event(news: News) -> CompletionEvent {
+    match news {
+        News::Event(event) => event,
+        News::Ignored(ignored) => panic!("{ignored:?}"),
+    }
+}
+
 fn one_of(payload: &[u8]) -> Result<CompletionEvent, EventError> {
-    match parse_payload(Signal::Failed, payload)? {
-        Payload::One(event) => Ok(*event),
+    match parse(Signal::Failed, payload)? {
+        Payload::One(news) => Ok(event(*news)),
         Payload::Batch(_) => panic!("a batch"),
     }
 }
 
+fn events(records: Vec<Record>) -> Vec<CompletionEvent> {
+    records.into_iter().map(|record| event(record.event.unwrap())).collect()
+}
+
 fn batch(payload: &Value) -> Vec<Record> {
-    match parse_payload(Signal::Failed, payload.to_string().as_bytes()).unwrap() {
+    match parse(Signal::Failed, payload.to_string().as_bytes()).unwrap() {
         Payload::One(_) => panic!("one event"),
         Payload::Batch(records) => records,
     }
@@ -91,10 +106,10 @@ fn the_event_id_defaults_to_the_innermost_envelopes() {
     assert_eq!(id(&one(&event_bridge(&bare)).unwrap()), "eb-1");
     assert_eq!(id(&one(&event_bridge(&json!({"job_id": "j", "event_id": "own"}))).unwrap()), "own");
     let bodies = [bare.clone(), event_bridge(&bare), sns(&bare), sns(&event_bridge(&bare))];
-    let ids: Vec<String> = batch(&sqs(&bodies)).iter().map(|r| id(r.event.as_ref().unwrap())).collect();
+    let ids: Vec<String> = events(batch(&sqs(&bodies))).iter().map(id).collect();
     assert_eq!(ids, ["m0", "eb-1", "sns-1", "eb-1"]);
     let unusable = json!({"id": "", "detail": {"job_id": "j"}});
-    assert_eq!(id(batch(&sqs(&[unusable]))[0].event.as_ref().unwrap()), "m0");
+    assert_eq!(id(&events(batch(&sqs(&[unusable])))[0]), "m0");
 }
 
 #[test]
@@ -127,7 +142,7 @@ fn a_retry_that_is_due_is_no_news_of_an_attempt() {
     assert!(one(&event).is_ok(), "another program's");
     event["source"] = json!("recoup");
     for signal in [Signal::Failed, Signal::Succeeded] {
-        let error = parse_payload(signal, event.to_string().as_bytes()).unwrap_err();
+        let error = parse(signal, event.to_string().as_bytes()).unwrap_err();
         assert_eq!(error, EventError::RetryDue { expected: signal.detail_type() });
         assert!(error.to_string().starts_with(r#"the event is "Retry Due" of source recoup"#), "{error}");
     }
@@ -270,12 +285,13 @@ fn arbitrary_json() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = parse_payload(Signal::Failed, &bytes);
+        let _ = parse(Signal::Failed, &bytes);
     }
 
     #[test]
     fn no_json_panics_and_what_is_read_is_in_shape(json in arbitrary_json()) {
-        if let Ok(Payload::One(event)) = parse_payload(Signal::Succeeded, json.to_string().as_bytes()) {
+        if let Ok(Payload::One(news)) = parse(Signal::Succeeded, json.to_string().as_bytes()) {
+            let event = event(*news);
             prop_assert!(JobId::new(event.job_id.as_str()).is_ok());
             prop_assert!(event.attempt.is_none_or(|k| (1..=MAX_ATTEMPT).contains(&k)));
         }
@@ -287,7 +303,8 @@ proptest! {
         let valid = JobId::new(job.clone()).is_ok() && AccountId::new(account.clone()).is_ok();
         let own = EventId::new(event.clone()).ok();
         let bodies = [bare.clone(), event_bridge(&bare), sns(&bare), sns(&event_bridge(&bare))];
-        let mut read: Vec<_> = batch(&sqs(&bodies)).into_iter().map(|record| record.event).collect();
+        let mut read: Vec<_> =
+            batch(&sqs(&bodies)).into_iter().map(|record| record.event.map(event)).collect();
         read.push(one(&bare));
         read.push(one(&event_bridge(&bare)));
         for result in read {

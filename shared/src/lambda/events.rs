@@ -22,10 +22,12 @@ use tracing::Instrument;
 
 use super::{Failed, Invocation, StartError, panic_text, serve};
 use crate::clock::Deadline;
-use crate::event::{CompletionEvent, EventError, Payload, Record, Signal, parse_payload};
+use crate::event::{CompletionEvent, EventError, News, Payload, Record, Signal, parse_payload};
 use crate::handlers::Answer;
+use crate::job::JobId;
 use crate::ledger::LedgerError;
 use crate::metrics::EVENTS;
+use crate::sources::{Ignored, Sources};
 use crate::trace::TraceContext;
 
 /// Records handled at once: what the driver's small pool of connections carries.
@@ -33,17 +35,20 @@ const RECORDS_AT_ONCE: usize = 10;
 /// The longest that one record may take: an outage is answered within 5 s.
 const PATIENCE: Duration = Duration::from_millis(4_700);
 
-/// Polls for completion events of one kind and feeds them to `handle`.
+/// Polls for completion events of one kind, in our form or that of one of `sources`, and feeds them to `handle`.
 ///
 /// # Errors
 /// [`StartError`] where the process does not run under Lambda, or the runtime goes away.
 pub async fn serve_events(
     signal: Signal,
+    sources: &Sources,
     handle: impl AsyncFn(&CompletionEvent) -> Result<Answer, LedgerError>,
 ) -> Result<(), StartError> {
     let handle = &handle;
-    serve(async |payload: &str, invocation: &Invocation| invoke(signal, payload, invocation, handle).await)
-        .await
+    serve(async |payload: &str, invocation: &Invocation| {
+        invoke(parse_payload(signal, sources, payload.as_bytes()), invocation, handle).await
+    })
+    .await
 }
 
 /// What an invocation is answered with.
@@ -52,9 +57,33 @@ pub async fn serve_events(
 enum Reply {
     /// To one event.
     One(Answer),
+    /// To one event without news.
+    Ignored(Unheeded),
     /// To an SQS batch: the records that failed.
     Batch(SqsBatchResponse),
 }
+
+/// The answer to an event that is acknowledged, and nothing else.
+#[derive(Debug, PartialEq, Serialize)]
+struct Unheeded {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_id: Option<JobId>,
+    outcome: &'static str,
+    source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<String>,
+    why: &'static str,
+}
+
+impl From<Ignored> for Unheeded {
+    fn from(ignored: Ignored) -> Self {
+        let Ignored { source, status, job_id, why } = ignored;
+        Self { job_id, outcome: IGNORED, source, status, why: why.as_str() }
+    }
+}
+
+/// What is counted of an event without news, in the place of an [`crate::handlers::Outcome`].
+const IGNORED: &str = "ignored";
 
 /// Why one event was not handled. All of these leave the event to be delivered again.
 #[derive(Debug, thiserror::Error)]
@@ -106,23 +135,33 @@ struct Bounds {
 }
 
 async fn invoke(
-    signal: Signal,
-    payload: &str,
+    payload: Result<Payload, EventError>,
     invocation: &Invocation,
     handle: &impl AsyncFn(&CompletionEvent) -> Result<Answer, LedgerError>,
 ) -> Result<Reply, Failed> {
     let bounds = Bounds { deadline: invocation.deadline, ledger_is_lost: AtomicBool::new(false) };
-    match parse_payload(signal, payload.as_bytes()) {
-        Err(error) => Err(failed(&error.into())),
-        Ok(Payload::One(event)) => {
-            let result = handle_one(&event, handle, &bounds).await;
-            if let Ok(answer) = &result {
-                note_answer(&invocation.request_id, None, &event, answer);
-            }
-            result.map(Reply::One).map_err(|error| failed(&error))
-        }
-        Ok(Payload::Batch(records)) => batch(records, invocation, handle, &bounds).await.map(Reply::Batch),
+    match payload.map_err(|error| failed(&error.into()))? {
+        Payload::One(news) => one(*news, invocation, handle, &bounds).await,
+        Payload::Batch(records) => batch(records, invocation, handle, &bounds).await.map(Reply::Batch),
     }
+}
+
+async fn one(
+    news: News,
+    invocation: &Invocation,
+    handle: &impl AsyncFn(&CompletionEvent) -> Result<Answer, LedgerError>,
+    bounds: &Bounds,
+) -> Result<Reply, Failed> {
+    let event = match news {
+        News::Event(event) => event,
+        News::Ignored(ignored) => {
+            note_ignored(&invocation.request_id, None, &ignored);
+            return Ok(Reply::Ignored(ignored.into()));
+        }
+    };
+    let answer = handle_one(&event, handle, bounds).await.map_err(|error| failed(&error))?;
+    note_answer(&invocation.request_id, None, &event, &answer);
+    Ok(Reply::One(answer))
 }
 
 async fn batch(
@@ -170,18 +209,21 @@ async fn handle_record(
     bounds: &Bounds,
 ) -> bool {
     let (request_id, message_id) = (&invocation.request_id, record.message_id.as_deref());
-    let error = match &record.event {
-        Ok(event) => match handle_one(event, handle, bounds).await {
+    let (event, error) = match &record.event {
+        Ok(News::Event(event)) => match handle_one(event, handle, bounds).await {
             Ok(answer) => {
                 note_answer(request_id, message_id, event, &answer);
                 return true;
             }
-            Err(error) => error,
+            Err(error) => (Some(event), error),
         },
-        Err(error) => error.clone().into(),
+        Ok(News::Ignored(ignored)) => {
+            note_ignored(request_id, message_id, ignored);
+            return true;
+        }
+        Err(error) => (None, error.clone().into()),
     };
     EVENTS.count_one(error.kind());
-    let event = record.event.as_ref().ok();
     tracing::error!(
         request_id,
         message_id,
@@ -241,6 +283,20 @@ fn note_answer(request_id: &str, message_id: Option<&str>, event: &CompletionEve
     );
 }
 
+fn note_ignored(request_id: &str, message_id: Option<&str>, ignored: &Ignored) {
+    EVENTS.count_one(IGNORED);
+    tracing::info!(
+        request_id,
+        message_id,
+        job_id = ignored.job_id.as_ref().map(JobId::as_str),
+        outcome = IGNORED,
+        source = ignored.source,
+        status = ignored.status.as_deref(),
+        why = ignored.why.as_str(),
+        "event ignored"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -280,9 +336,8 @@ mod tests {
         handle: impl AsyncFn(&CompletionEvent) -> Result<Answer, LedgerError>,
     ) -> Result<Value, Failed> {
         let invocation = Invocation { request_id: "r".to_owned(), deadline };
-        invoke(Signal::Succeeded, &payload.into(), &invocation, &handle)
-            .await
-            .map(|reply| serde_json::to_value(reply).unwrap())
+        let payload = parse_payload(Signal::Succeeded, &Sources::default(), payload.into().as_bytes());
+        invoke(payload, &invocation, &handle).await.map(|reply| serde_json::to_value(reply).unwrap())
     }
 
     fn failures(ids: &[&str]) -> Value {
@@ -391,5 +446,19 @@ mod tests {
         assert_eq!(good.await.unwrap(), failures(&[]));
         let empty = answered(r#"{"Records":[]}"#, Deadline::NONE, async |event| Ok(answer(event)));
         assert_eq!(empty.await.unwrap(), failures(&[]));
+    }
+
+    #[tokio::test]
+    async fn an_event_without_news_is_answered_as_ignored_and_is_no_failure_of_a_batch() {
+        let event = json!({"id": "e-1", "source": "aws.mediaconvert", "detail-type": "MediaConvert Job State Change",
+            "detail": {"jobId": "m-1", "status": "PROGRESSING", "userMetadata": {"recoup_job_id": "j"}}});
+        let none = async |_: &CompletionEvent| unreachable!("it is not handled");
+        let single = answered(event.to_string(), Deadline::NONE, none).await.unwrap();
+        let expected = json!({"job_id": "j", "outcome": "ignored", "source": "aws.mediaconvert",
+            "status": "PROGRESSING", "why": "in_progress"});
+        assert_eq!(single, expected);
+        let batch = json!({"Records": [{"messageId": "m", "body": event.to_string()}]}).to_string();
+        let none = async |_: &CompletionEvent| unreachable!("it is not handled");
+        assert_eq!(answered(batch, Deadline::NONE, none).await.unwrap(), failures(&[]));
     }
 }

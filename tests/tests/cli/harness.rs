@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What the environment of a developer may hold and a test must not see.
-const VARIABLES: [&str; 22] = [
+const VARIABLES: [&str; 23] = [
     "MONGODB_URI",
     "REDIS_URL",
     "REDIS_CLUSTER",
@@ -23,6 +23,7 @@ const VARIABLES: [&str; 22] = [
     "SWEEP_GRACE",
     "DRAIN_FOR",
     "DISPATCH_TARGET",
+    "EVENT_SOURCES",
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
