@@ -212,6 +212,7 @@ async fn a_bad_environment_is_one_line_and_exit_status_1_before_the_first_poll()
         ("RETRY_JITTER", "NaN", "RETRY_JITTER"),
         ("DRAIN_FOR", "soon\nor later", "DRAIN_FOR"),
         ("DISPATCH_TARGET", "sqs:hunter2", "DISPATCH_TARGET"),
+        ("EVENT_SOURCES", "{\"aws.bach\":{}}", "EVENT_SOURCES"),
         ("AWS_LAMBDA_RUNTIME_API", "", "AWS_LAMBDA_RUNTIME_API"),
     ] {
         for function in FUNCTIONS {

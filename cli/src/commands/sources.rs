@@ -64,7 +64,7 @@ pub(crate) fn run(settings: &Settings, out: &mut Output) -> Result<(), Stop> {
             rule.success_words().join(", "),
             rule.failure_words().join(", "),
             finals.collect::<Vec<_>>().join(", "),
-            ids.join(", else "),
+            first_ids(rule),
         ]);
     }
     out.table(&table)?;
@@ -72,6 +72,17 @@ pub(crate) fn run(settings: &Settings, out: &mut Output) -> Result<(), Stop> {
         out.line(format!("  {} is switched off", rule.row.source))?;
     }
     Ok(())
+}
+
+/// Where the job id is looked for first, and what stands in for it.
+fn first_ids(rule: &Rule) -> String {
+    if rule.row.carrier == Carrier::Webhook {
+        return "in the address".to_owned();
+    }
+    let native = rule.row.native_id.first().filter(|_| rule.by_native_id);
+    let places: Vec<&str> =
+        rule.job_id.first().map(Path::as_str).into_iter().chain(native.copied()).collect();
+    places.join(", else ")
 }
 
 fn carrier(rule: &Rule) -> &'static str {

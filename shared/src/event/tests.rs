@@ -13,7 +13,7 @@ fn parse(signal: Signal, payload: &[u8]) -> Result<Payload, EventError> {
     parse_payload(signal, &Sources::default(), payload)
 }
 
-fn event(news: News) -> CompletionEvent {
+fn told(news: News) -> CompletionEvent {
     match news {
         News::Event(event) => event,
         News::Ignored(ignored) => panic!("{ignored:?}"),
@@ -22,13 +22,13 @@ fn event(news: News) -> CompletionEvent {
 
 fn one_of(payload: &[u8]) -> Result<CompletionEvent, EventError> {
     match parse(Signal::Failed, payload)? {
-        Payload::One(news) => Ok(event(*news)),
+        Payload::One(news) => Ok(told(*news)),
         Payload::Batch(_) => panic!("a batch"),
     }
 }
 
 fn events(records: Vec<Record>) -> Vec<CompletionEvent> {
-    records.into_iter().map(|record| event(record.event.unwrap())).collect()
+    records.into_iter().map(|record| told(record.event.unwrap())).collect()
 }
 
 fn batch(payload: &Value) -> Vec<Record> {
@@ -291,7 +291,7 @@ proptest! {
     #[test]
     fn no_json_panics_and_what_is_read_is_in_shape(json in arbitrary_json()) {
         if let Ok(Payload::One(news)) = parse(Signal::Succeeded, json.to_string().as_bytes()) {
-            let event = event(*news);
+            let event = told(*news);
             prop_assert!(JobId::new(event.job_id.as_str()).is_ok());
             prop_assert!(event.attempt.is_none_or(|k| (1..=MAX_ATTEMPT).contains(&k)));
         }
@@ -304,7 +304,7 @@ proptest! {
         let own = EventId::new(event.clone()).ok();
         let bodies = [bare.clone(), event_bridge(&bare), sns(&bare), sns(&event_bridge(&bare))];
         let mut read: Vec<_> =
-            batch(&sqs(&bodies)).into_iter().map(|record| record.event.map(event)).collect();
+            batch(&sqs(&bodies)).into_iter().map(|record| record.event.map(told)).collect();
         read.push(one(&bare));
         read.push(one(&event_bridge(&bare)));
         for result in read {

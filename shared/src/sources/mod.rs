@@ -74,7 +74,7 @@ pub struct Row {
     pub delivery: Delivery,
     /// Where the platform's own job id may stand, tried in this order.
     pub job_id: &'static [&'static str],
-    /// What stands in for it: the service's own name or id of the job.
+    /// What stands in for it: the service's own name or id of the job. Neither is asked of a webhook.
     pub native_id: &'static [&'static str],
     /// Where the attempt may stand.
     pub attempt: &'static [&'static str],
@@ -328,9 +328,13 @@ impl Rule {
         if ending.signal != signal {
             return ignored(Some(ending.status), job_id(), Why::OtherFunction);
         }
-        let Some(found) = self.found(event)?.filter(|found| found.is_marked || self.by_native_id) else {
-            self.check_nothing_was_left_out(event)?;
-            return ignored(Some(ending.status), None, Why::Unmarked);
+        let found = match self.found(event)? {
+            Some(found) if found.is_marked || self.by_native_id => found,
+            None if self.by_native_id => return Err(self.nameless()),
+            Some(_) | None => {
+                self.check_nothing_was_left_out(event)?;
+                return ignored(Some(ending.status), None, Why::Unmarked);
+            }
         };
         Ok(News::Event(CompletionEvent {
             job_id: found.job_id,
@@ -494,6 +498,12 @@ impl Rule {
             found: format!("ambiguous: {} stands there twice", shortened(&name)),
             expected: "each field once",
         })
+    }
+
+    /// An event that names no job at all.
+    fn nameless(&self) -> EventError {
+        let place = self.native_id.first().or(self.job_id.first()).unwrap_or(&self.status);
+        self.missing(place, TEXT)
     }
 
     fn missing(&self, place: &Path, expected: &'static str) -> EventError {

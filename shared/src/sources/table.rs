@@ -181,7 +181,6 @@ pub const TABLE: &[Row] = &[
     Row { source: "textract", carrier: Carrier::Sns { tell_tale: "DocumentLocation" }, ..NOTIFICATION },
     Row {
         source: "replicate",
-        native_id: &["id"],
         status: "status",
         words: &[("succeeded", Success), ("failed", Failure), ("aborted", Failure), ("canceled", Failure)],
         final_words: &["canceled"],
@@ -190,7 +189,6 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         source: "fal",
-        native_id: &["request_id"],
         status: "status",
         words: &[("OK", Success), ("ERROR", Failure)],
         reason: &["error", "payload_error"],
@@ -198,7 +196,6 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         source: "runpod",
-        native_id: &["id"],
         status: "status",
         words: &[("COMPLETED", Success), ("FAILED", Failure), ("TIMED_OUT", Failure), ("CANCELLED", Failure)],
         final_words: &["CANCELLED"],

@@ -10,6 +10,7 @@ mod harness;
 mod metrics;
 mod reads;
 mod servers;
+mod sources;
 mod upgrade;
 mod usage;
 mod writes;
