@@ -13,6 +13,7 @@ use recoup::handlers::drain::DrainCounts;
 use recoup::job::{AccountId, JobId, LastError};
 use recoup::queue::entry::{malformed, parse_member};
 use recoup::queue::{DeadJob, DeadLetter, DispatchMessage, RetryEntry, parse_entry};
+use recoup::sources::Sources;
 use recoup::trace::TraceContext;
 use recoup_tests::contracts::Contracts;
 use recoup_tests::runtime_api::Process;
@@ -227,7 +228,8 @@ fn an_id_has_the_characters_that_the_code_takes() {
 #[test]
 fn a_completion_event_is_what_the_parser_takes() {
     let contracts = Contracts::load();
-    let fields = ["job_id", "attempt", "reason", "retryable", "event_id", "occurred_at", "account_id", "trace"];
+    let fields =
+        ["job_id", "attempt", "reason", "retryable", "event_id", "occurred_at", "account_id", "trace"];
     let mut texts: Vec<String> = examples(&contracts, "completion-event")
         .iter()
         .flat_map(|example| variations(example, &fields))
@@ -254,7 +256,8 @@ fn a_function_takes_what_its_schema_takes() {
         .push(json!({"source": "recoup", "detail-type": "Retry Due", "detail": {"job_id": "j"}}).to_string());
     texts.extend(in_cases("raw").iter().map(|step| text(&step["payload"])));
     agree("function-input", &texts, |text| {
-        parse_payload(Signal::Failed, text.as_bytes()).is_ok_and(|payload| match payload {
+        parse_payload(Signal::Failed, &Sources::default(), text.as_bytes()).is_ok_and(|payload| match payload
+        {
             Payload::One(_) => true,
             Payload::Batch(records) => records.iter().all(|record| record.event.is_ok()),
         })
@@ -268,12 +271,20 @@ fn a_record_is_reported_where_the_schema_refuses_it() {
     let mut records: Vec<Value> = events.iter().map(|body| json!({"messageId": "m", "body": body})).collect();
     records.extend(values().into_iter().map(|body| json!({"messageId": "m", "body": body})));
     records.push(json!({"messageId": "m"}));
+    for (sns, body) in
+        [(json!({"Message": "{\"job_id\":\"j\"}"}), json!("{}")), (json!({"job_id": "j"}), json!(null))]
+    {
+        records.push(json!({"EventSource": "aws:sns", "Sns": sns}));
+        records.push(json!({"messageId": "m", "Sns": sns, "body": body}));
+        records.push(json!({"Sns": {"Message": sns}}));
+    }
     for batch in in_cases("batch") {
         let bodies = batch["bodies"].as_array().unwrap();
         records.extend(bodies.iter().map(|body| json!({"messageId": "m", "body": text(body)})));
     }
     let batch = json!({ "Records": records }).to_string();
-    let Ok(Payload::Batch(read)) = parse_payload(Signal::Failed, batch.as_bytes()) else {
+    let Ok(Payload::Batch(read)) = parse_payload(Signal::Failed, &Sources::default(), batch.as_bytes())
+    else {
         panic!("no batch")
     };
     assert_eq!(read.len(), records.len());
@@ -383,7 +394,11 @@ fn what_goes_to_workers_and_to_people_is_as_described() {
         at,
     };
     for letter in [
-        DeadLetter::AttemptsExhausted(dead(Some(LastError { reason: "worker timeout".to_owned(), at, trace }))),
+        DeadLetter::AttemptsExhausted(dead(Some(LastError {
+            reason: "worker timeout".to_owned(),
+            at,
+            trace,
+        }))),
         DeadLetter::ClaimsExhausted(dead(None)),
         malformed(b"{not json"),
         malformed(b"\xff"),

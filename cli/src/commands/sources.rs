@@ -55,9 +55,6 @@ pub(crate) fn run(settings: &Settings, out: &mut Output) -> Result<(), Stop> {
     let mut table = Grid::new(&["source", "comes by", "success", "failure", "not tried again", "job id"]);
     for rule in rules.iter().filter(|rule| rule.enabled) {
         let finals = rule.retryable.iter().filter(|(_, retryable)| !retryable).map(|(word, _)| word.as_str());
-        let native = rule.row.native_id.first().filter(|_| rule.by_native_id);
-        let ids: Vec<&str> =
-            rule.job_id.first().map(Path::as_str).into_iter().chain(native.copied()).collect();
         table.row([
             rule.row.source.to_owned(),
             rule.row.detail_type().unwrap_or(carrier(rule)).to_owned(),

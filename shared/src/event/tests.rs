@@ -321,10 +321,10 @@ proptest! {
 #[test]
 fn a_batch_larger_than_any_queue_sends_is_refused_as_a_whole() {
     let batch = |count: usize| format!(r#"{{"Records":[{}]}}"#, vec!["0"; count].join(","));
-    let Ok(Payload::Batch(records)) = parse_payload(Signal::Failed, batch(MAX_RECORDS).as_bytes()) else {
+    let Ok(Payload::Batch(records)) = parse(Signal::Failed, batch(MAX_RECORDS).as_bytes()) else {
         panic!("as many as SQS sends are a batch")
     };
     assert_eq!(records.len(), MAX_RECORDS);
-    let more = parse_payload(Signal::Failed, batch(MAX_RECORDS + 1).as_bytes());
+    let more = parse(Signal::Failed, batch(MAX_RECORDS + 1).as_bytes());
     assert_eq!(more, Err(EventError::TooManyRecords));
 }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use fastrand::Rng;
-use recoup::event::{CompletionEvent, MAX_RECORDS, Payload, Signal, parse_payload};
+use recoup::event::{CompletionEvent, MAX_RECORDS, News, Payload, Signal, parse_payload};
 use recoup::job::MAX_REASON_CHARS;
+use recoup::sources::Sources;
 use serde_json::Value;
 
 use super::json::{any_id, good_id, object, once_in, pick, quoted, shuffled, spoilt, value};
@@ -145,8 +146,9 @@ fn large(rng: &mut Rng) -> String {
 pub fn check(input: &Input) -> Result<(), String> {
     // Bytes that are no text give nothing.
     let given = std::str::from_utf8(&input.bytes).map(oracle::given).unwrap_or_default();
+    let sources = Sources::default();
     for signal in [Signal::Failed, Signal::Succeeded] {
-        let parsed = parse_payload(signal, &input.bytes);
+        let parsed = parse_payload(signal, &sources, &input.bytes);
         if signal == Signal::Failed
             && let Some(meant) = &input.meant
         {
@@ -154,12 +156,12 @@ pub fn check(input: &Input) -> Result<(), String> {
         }
         match parsed {
             Err(error) => check_line(&error.to_string())?,
-            Ok(Payload::One(event)) => check_event(&given, &event)?,
+            Ok(Payload::One(news)) => check_news(&given, &news)?,
             Ok(Payload::Batch(records)) => {
                 check_count(input, records.len())?;
                 for record in records {
                     match record.event {
-                        Ok(event) => check_event(&given, &event)?,
+                        Ok(news) => check_news(&given, &news)?,
                         Err(error) => check_line(&error.to_string())?,
                     }
                     if record.message_id.as_deref() == Some("") {
@@ -173,13 +175,13 @@ pub fn check(input: &Input) -> Result<(), String> {
 }
 
 fn check_meant(parsed: Option<&Payload>, meant: &str) -> Result<(), String> {
-    let event = match parsed {
-        Some(Payload::One(event)) => Some(event.as_ref()),
+    let news = match parsed {
+        Some(Payload::One(news)) => Some(news.as_ref()),
         Some(Payload::Batch(records)) => records.first().and_then(|record| record.event.as_ref().ok()),
         None => None,
     };
-    match event {
-        Some(event) if event.job_id.as_str() == meant && event.attempt.is_some() => Ok(()),
+    match news {
+        Some(News::Event(event)) if event.job_id.as_str() == meant && event.attempt.is_some() => Ok(()),
         _ => Err(format!("an event of job {meant:?} without a fault was read as {parsed:?}")),
     }
 }
@@ -189,6 +191,13 @@ fn check_count(input: &Input, count: usize) -> Result<(), String> {
     let Ok(value) = serde_json::from_slice::<Value>(&input.bytes) else { return Ok(()) };
     let records = value["Records"].as_array().map(Vec::len);
     if records == Some(count) { Ok(()) } else { Err(format!("{count} records came out of {records:?}")) }
+}
+
+fn check_news(given: &HashSet<String>, news: &News) -> Result<(), String> {
+    match news {
+        News::Event(event) => check_event(given, event),
+        News::Ignored(ignored) => check_line(ignored.status.as_deref().unwrap_or_default()),
+    }
 }
 
 fn check_event(given: &HashSet<String>, event: &CompletionEvent) -> Result<(), String> {

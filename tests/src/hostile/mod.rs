@@ -20,6 +20,7 @@ use recoup::event::{Signal, parse_payload};
 use recoup::job::MAX_ID_CHARS;
 use recoup::queue::entry::{malformed, parse_member};
 use recoup::queue::parse_entry;
+use recoup::sources::Sources;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
 pub mod entries;
@@ -140,7 +141,7 @@ impl Target {
     fn parse(self, input: &Input) {
         let bytes = &input.bytes;
         match self {
-            Self::Events => drop(parse_payload(Signal::Failed, bytes)),
+            Self::Events => drop(parse_payload(Signal::Failed, &Sources::default(), bytes)),
             Self::Entries => drop((parse_entry(bytes), parse_member(bytes), malformed(bytes).to_json())),
             Self::Settings => {
                 let variables = settings::variables(bytes);
