@@ -128,10 +128,11 @@ fn with(name: &str, file: &str, fields: &Value) -> Value {
     let mut event = example(name, file);
     let detail = event["detail"].as_object_mut().unwrap();
     for (field, value) in fields.as_object().unwrap() {
-        match value {
-            Value::Null => detail.remove(field),
-            value => detail.insert(field.clone(), value.clone()),
-        };
+        if value.is_null() {
+            detail.remove(field);
+        } else {
+            detail.insert(field.clone(), value.clone());
+        }
     }
     event
 }
