@@ -112,7 +112,7 @@ async fn an_event_of_a_job_that_was_never_charged_is_kept() {
     let world = FunctionWorld::shared().await;
     let mut failed = world.function("job-failed").await;
     let single = failed.invoke(example("batch", "failure")).await.error();
-    assert!(single.contains("batch-job-1 is not in the ledger"), "{single}");
+    assert!(single.contains(r#""batch-job-1" is not in the ledger"#), "{single}");
     let expected = failures(["m0".to_owned()]);
     assert_eq!(failed.invoke(sqs(&[example("batch", "failure")])).await.response(), expected);
     let sns = failed.invoke(example("textract", "failure")).await.error();
