@@ -19,3 +19,4 @@ pub mod servers;
 pub mod simulation;
 pub mod soak;
 pub mod sqlite_rooms;
+pub mod wire;
