@@ -33,8 +33,9 @@ impl ServerStore {
         let ledger =
             MongoLedger::open(mongodb.reveal()).await.map_err(|error| Stop::Usage(error.to_string()))?;
         let suffix = if replays { "-replay" } else { "" };
-        let prefix = format!("{}{suffix}", settings.redis_key_prefix);
-        let queue = RedisQueue::open(redis.reveal(), &prefix, settings.redis_cluster)
+        let redis_key_prefix = format!("{}{suffix}", settings.redis_key_prefix);
+        let own = Settings { redis_key_prefix, ..settings.clone() };
+        let queue = RedisQueue::with_settings(redis.reveal(), &own)
             .map_err(|error| Stop::Usage(error.to_string()))?;
         Ok(Self { ledger, queue, dispatch_target: settings.dispatch_target.clone() })
     }

@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::backoff::RetryPolicy;
@@ -172,6 +173,9 @@ pub struct Settings {
     pub redis: Option<Address>,
     /// `REDIS_CLUSTER`: whether to talk to a cluster. Default `false`.
     pub redis_cluster: bool,
+    /// `REDIS_CA_FILE`: the authority (PEM) that signs the certificates of Redis, in place of those that everybody
+    /// trusts. Only its name is read here; the queue reads the file.
+    pub redis_ca_file: Option<PathBuf>,
     /// `REDIS_KEY_PREFIX`: what every key in Redis starts with. Default `jobs`; with a hash tag on a cluster.
     pub redis_key_prefix: String,
     /// `RETRY_BASE_DELAY`, `RETRY_MAX_DELAY`, `RETRY_MAX_ATTEMPTS`, `RETRY_JITTER`: when a failed job is tried again.
@@ -205,6 +209,7 @@ impl Settings {
             mongodb: env.address(Server::MongoDb)?,
             redis: env.address(Server::Redis)?,
             redis_cluster: env.boolean("REDIS_CLUSTER", false)?,
+            redis_ca_file: env.get("REDIS_CA_FILE").map(PathBuf::from),
             redis_key_prefix: env.key_prefix()?,
             retry: env.retry_policy()?,
             attempt_timeout: Some(env.duration(&ATTEMPT_TIMEOUT)?).filter(|timeout| !timeout.is_zero()),

@@ -19,4 +19,5 @@ pub mod servers;
 pub mod simulation;
 pub mod soak;
 pub mod sqlite_rooms;
+pub mod tls;
 pub mod wire;

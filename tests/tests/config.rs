@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use recoup::config::{ConfigError, DispatchTarget, Needs, Server, Settings};
 use recoup::ledger::mongo::{MongoLedger, OpenError};
-use recoup::queue::redis::RedisQueue;
+use recoup::queue::redis::{self as queue, RedisQueue};
 
 const MONGODB: (&str, &str) = ("MONGODB_URI", "mongodb://user:hunter2@db:27017/recoup");
 const REDIS: (&str, &str) = ("REDIS_URL", "redis://:hunter2@cache:6379");
@@ -58,11 +58,21 @@ async fn the_manual_says_how_the_lines_of_a_failed_start_begin() {
     for variables in [vec![REDIS], vec![MONGODB]] {
         lines.push(read(Needs::MongoDbAndRedis, &variables).unwrap_err().to_string());
     }
-    for uri in ["mongodb://u:p@ss@db", "mongodb://db/a.b", "mongodb://db/?w=1"] {
+    for uri in [
+        "mongodb://u:p@ss@db",
+        "mongodb://db/a.b",
+        "mongodb://db/?w=1",
+        "mongodb://db/?tlsInsecure=true",
+        "mongodb://db/?tls=true&tlsCAFile=/x",
+    ] {
         lines.push(MongoLedger::open(uri).await.unwrap_err().to_string());
     }
     lines.extend([OpenError::Unresolved, OpenError::NoNameServer].map(|error| error.to_string()));
     lines.push(RedisQueue::open("redis://cache:x", "jobs", false).unwrap_err().to_string());
+    lines.push(queue::OpenError::AuthorityWithoutTls.to_string());
+    lines.extend(["cannot be read: …", "holds no certificate in PEM", "is no PEM: …"].map(|problem| {
+        queue::OpenError::Authority { path: "/x".to_owned(), problem: problem.to_owned() }.to_string()
+    }));
     let target = DispatchTarget::EventBridge("jobs".to_owned());
     lines.push(recoup::dispatch::aws::target(&target, |_| None).unwrap_err().to_string());
     for (server, problem) in [

@@ -195,6 +195,7 @@ async fn a_bad_environment_is_one_line_and_exit_status_1_before_the_first_poll()
     ];
     let weak = format!("{mongodb}?w=1");
     let unjournaled = format!("{mongodb}?journal=false");
+    let unverified = format!("{mongodb}?tlsInsecure=true");
     let stored = "secretsmanager:arn:aws:secretsmanager:us-east-1:123456789012:secret:s-AbCdEf";
     for (variable, value, named) in [
         ("MONGODB_URI", "", "MONGODB_URI"),
@@ -202,9 +203,11 @@ async fn a_bad_environment_is_one_line_and_exit_status_1_before_the_first_poll()
         ("MONGODB_URI", "mongodb://hunter2:@:h", "MONGODB_URI"),
         ("MONGODB_URI", weak.as_str(), "MONGODB_URI"),
         ("MONGODB_URI", unjournaled.as_str(), "MONGODB_URI"),
+        ("MONGODB_URI", unverified.as_str(), "MONGODB_URI"),
         ("MONGODB_URI", stored, "MONGODB_URI"),
         ("REDIS_URL", "hunter2", "REDIS_URL"),
         ("REDIS_URL", "redis://:hunter2@h:port", "REDIS_URL"),
+        ("REDIS_URL", "rediss://:hunter2@h/#insecure", "REDIS_URL"),
         ("REDIS_CLUSTER", "true", "REDIS_KEY_PREFIX"),
         ("RETRY_BASE_DELAY", "0s", "RETRY_BASE_DELAY"),
         ("RETRY_MAX_DELAY", "1s", "RETRY_MAX_DELAY"),
@@ -217,7 +220,7 @@ async fn a_bad_environment_is_one_line_and_exit_status_1_before_the_first_poll()
     ] {
         for function in FUNCTIONS {
             // The success handler has no Redis to open.
-            if function == "job-succeeded" && value.starts_with("redis://") {
+            if function == "job-succeeded" && value.starts_with("redis") {
                 continue;
             }
             let mut environment = good.to_vec();

@@ -22,6 +22,6 @@ async fn start() -> Result<(), StartError> {
     let mongodb = lambda::address(Server::MongoDb, settings.mongodb.as_ref()).await?;
     let redis = lambda::address(Server::Redis, settings.redis.as_ref()).await?;
     let ledger = MongoLedger::open(mongodb.reveal()).await?;
-    let queue = RedisQueue::open(redis.reveal(), &settings.redis_key_prefix, settings.redis_cluster)?;
+    let queue = RedisQueue::with_settings(redis.reveal(), &settings)?;
     lambda::serve_audit(&ledger, &queue, AuditSettings::new(&settings, QUEUES_REPLAYS), &SystemClock).await
 }

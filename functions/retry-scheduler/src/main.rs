@@ -20,7 +20,7 @@ async fn start() -> Result<(), StartError> {
     let mongodb = lambda::address(Server::MongoDb, settings.mongodb.as_ref()).await?;
     let redis = lambda::address(Server::Redis, settings.redis.as_ref()).await?;
     let ledger = MongoLedger::open(mongodb.reveal()).await?;
-    let queue = RedisQueue::open(redis.reveal(), &settings.redis_key_prefix, settings.redis_cluster)?;
+    let queue = RedisQueue::with_settings(redis.reveal(), &settings)?;
     let target = aws::target(&settings.dispatch_target, lambda::environment)?;
     let drain_settings = DrainSettings::from(&settings);
     lambda::serve_schedule(

@@ -38,6 +38,7 @@ fn without_variables_the_defaults_hold() {
             mongodb: None,
             redis: None,
             redis_cluster: false,
+            redis_ca_file: None,
             redis_key_prefix: "jobs".to_owned(),
             retry: RetryPolicy {
                 base_delay: Duration::from_secs(2),

@@ -30,15 +30,18 @@
 //! | `keep_sweep_cursor` | run again it writes the same |
 
 use std::fmt;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, Script, ServerErrorKind, ToRedisArgs};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use self::connection::{Connection, Connector};
 use super::{Claim, Depths, Intake, List, MAX_LOOK_BYTES, NewEntry, QueueError, RetryEntry, RetryQueue};
 use crate::clock::Timestamp;
-use crate::config::has_hash_tag;
+use crate::config::{Settings, has_hash_tag};
 
 mod connection;
 
@@ -50,7 +53,7 @@ const CHUNK_BYTES: usize = MAX_LOOK_BYTES;
 const MAX_LIMIT: usize = 1_000;
 
 /// Why a Redis queue cannot be opened. Says which variable is at fault, never what stands in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The address is none.
     #[error(
@@ -64,6 +67,17 @@ pub enum OpenError {
          for example {{jobs}}"
     )]
     NoHashTag,
+    /// The authority of its certificates cannot be had.
+    #[error("REDIS_CA_FILE is {path:?}, which {problem}; for example REDIS_CA_FILE=/var/task/redis-ca.pem")]
+    Authority {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is an authority, and nothing that would be verified by it.
+    #[error("REDIS_CA_FILE is set, but REDIS_URL asks for no TLS; for example rediss://cache.internal:6379")]
+    AuthorityWithoutTls,
 }
 
 /// The names of the keys.
@@ -162,10 +176,28 @@ impl RedisQueue {
     /// # Errors
     /// [`OpenError`] where no call could ever work.
     pub fn open(url: &str, prefix: &str, cluster: bool) -> Result<Self, OpenError> {
+        Self::open_with(url, prefix, cluster, None)
+    }
+
+    /// The same as the settings have it: prefix, cluster, and the authority that signs the certificates.
+    ///
+    /// # Errors
+    /// [`OpenError`] where no call could ever work, or the authority cannot be read.
+    pub fn with_settings(url: &str, settings: &Settings) -> Result<Self, OpenError> {
+        let authority = settings.redis_ca_file.as_deref().map(read_authority).transpose()?;
+        Self::open_with(url, &settings.redis_key_prefix, settings.redis_cluster, authority)
+    }
+
+    fn open_with(
+        url: &str,
+        prefix: &str,
+        cluster: bool,
+        authority: Option<Vec<u8>>,
+    ) -> Result<Self, OpenError> {
         if cluster && !has_hash_tag(prefix) {
             return Err(OpenError::NoHashTag);
         }
-        let connector = Connector::new(url, cluster).ok_or(OpenError::Address)?;
+        let connector = Connector::new(url, cluster, authority)?;
         Ok(Self { connector, prefix: prefix.to_owned(), keys: Keys::new(prefix) })
     }
 
@@ -325,6 +357,18 @@ impl RetryQueue for RedisQueue {
 
 fn of_claim<'a>(command: &'static Command, keys: &'a [&'a str], claim: &Claim) -> Run<'a> {
     Run::new(command, keys).arg(&claim.member).arg(claim.deadline.as_millis())
+}
+
+/// The certificates of an authority, in PEM.
+fn read_authority(path: &Path) -> Result<Vec<u8>, OpenError> {
+    let wrong = |problem: String| OpenError::Authority { path: path.display().to_string(), problem };
+    let pem = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(pem),
+        Ok(_) => Err(wrong("holds no certificate in PEM".to_owned())),
+        Err(error) => Err(wrong(format!("is no PEM: {error}"))),
+    }
 }
 
 /// As many of the first entries as go into one run: one at least.

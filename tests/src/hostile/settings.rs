@@ -107,10 +107,11 @@ fn values(name: &str) -> &'static [&'static str] {
     }
 }
 
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
     "MONGODB_URI",
     "REDIS_URL",
     "REDIS_CLUSTER",
+    "REDIS_CA_FILE",
     "REDIS_KEY_PREFIX",
     "RETRY_BASE_DELAY",
     "RETRY_MAX_DELAY",

@@ -9,10 +9,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What the environment of a developer may hold and a test must not see.
-const VARIABLES: [&str; 23] = [
+const VARIABLES: [&str; 24] = [
     "MONGODB_URI",
     "REDIS_URL",
     "REDIS_CLUSTER",
+    "REDIS_CA_FILE",
     "REDIS_KEY_PREFIX",
     "RETRY_BASE_DELAY",
     "RETRY_MAX_DELAY",

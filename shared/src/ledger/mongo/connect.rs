@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mongodb::error::ErrorKind;
 use mongodb::options::{
-    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerMonitoringMode,
+    Acknowledgment, ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerMonitoringMode, Tls,
     WriteConcern,
 };
 use mongodb::{Client, Database};
@@ -60,12 +60,24 @@ pub enum OpenError {
          out or use w=majority&journal=true; {EXAMPLE}"
     )]
     WeakWriteConcern(&'static str),
+    /// It asks not to look whose certificate the server shows.
+    #[error(
+        "MONGODB_URI turns off the verification of the server's certificate; leave tlsInsecure and \
+         tlsAllowInvalidCertificates out, and for a certificate of your own name its authority with tlsCAFile; {EXAMPLE}"
+    )]
+    UnverifiedTls,
+    /// A file that it names is not there, or not what it should be.
+    #[error(
+        "MONGODB_URI names a tlsCAFile or tlsCertificateKeyFile that cannot be read or holds no PEM; {EXAMPLE}"
+    )]
+    TlsFile,
 }
 
 /// A client for this connection string, and the ledger's database. Connects with the first operation.
 pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
     let mut options = within(CALL_BOUND, ClientOptions::parse(uri).into_future()).await?;
     refuse_weak(options.write_concern.as_ref())?;
+    refuse_unverified(options.tls.as_ref())?;
     options.write_concern = Some(
         WriteConcern::builder().w(Acknowledgment::Majority).w_timeout(WRITE_TIMEOUT).journal(true).build(),
     );
@@ -84,7 +96,10 @@ pub(super) async fn connect(uri: &str) -> Result<Database, OpenError> {
     if name.is_empty() || name.len() > 63 || name.contains(['/', '\\', '.', ' ', '"', '$', '@', ':', '\0']) {
         return Err(OpenError::BadDatabase);
     }
-    let client = Client::with_options(options).map_err(|_| OpenError::NotAConnectionString)?;
+    let client = Client::with_options(options).map_err(|error| {
+        let of_tls = matches!(*error.kind, ErrorKind::InvalidTlsConfig { .. } | ErrorKind::Io(_));
+        if of_tls { OpenError::TlsFile } else { OpenError::NotAConnectionString }
+    })?;
     Ok(client.database(&name))
 }
 
@@ -115,6 +130,16 @@ fn refuse_weak(asked: Option<&WriteConcern>) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// The driver takes a certificate of anybody where it is told to, and so would hand the password to anybody.
+fn refuse_unverified(asked: Option<&Tls>) -> Result<(), OpenError> {
+    match asked {
+        Some(Tls::Enabled(tls)) if tls.allow_invalid_certificates == Some(true) => {
+            Err(OpenError::UnverifiedTls)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +166,25 @@ mod tests {
             assert_eq!(database.read_concern(), Some(&ReadConcern::majority()), "{options}");
             let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
             assert_eq!(database.selection_criteria(), Some(&primary), "{options}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_always_looked_at() {
+        for options in ["tlsInsecure=true", "tlsAllowInvalidCertificates=true", "TLSInsecure=true"] {
+            for scheme in ["", "tls=true&", "ssl=true&"] {
+                let refused = connect(&format!("mongodb://u:hunter2@127.0.0.1:1/?{scheme}{options}")).await;
+                assert_eq!(refused.unwrap_err(), OpenError::UnverifiedTls, "{scheme}{options}");
+            }
+        }
+        for options in
+            ["tls=true", "tls=true&tlsInsecure=false", "tls=true&tlsAllowInvalidCertificates=false"]
+        {
+            connect(&format!("mongodb://127.0.0.1:1/?{options}")).await.expect(options);
+        }
+        for file in ["tlsCAFile", "tlsCertificateKeyFile"] {
+            let refused = connect(&format!("mongodb://127.0.0.1:1/?tls=true&{file}=/nowhere.pem")).await;
+            assert_eq!(refused.unwrap_err(), OpenError::TlsFile, "{file}");
         }
     }
 }

@@ -23,11 +23,12 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError,
-    RedisFuture, RedisResult, Value,
+    RedisFuture, RedisResult, TlsCertificates, Value,
 };
 use tokio::sync::Mutex;
 
 use super::super::QueueError;
+use super::OpenError;
 use crate::clock::{Deadline, Stopwatch};
 use crate::metrics::store_latency;
 
@@ -125,18 +126,25 @@ impl Kept {
 }
 
 impl Connector {
-    /// Reads the address; `None` where it is none that can be used. Connects to nothing.
-    pub(super) fn new(url: &str, cluster: bool) -> Option<Self> {
-        let client = Client::open(url).ok()?;
+    /// Reads the address. Certificates are verified by this authority (PEM), or by those that everybody trusts.
+    /// Connects to nothing.
+    pub(super) fn new(url: &str, cluster: bool, authority: Option<Vec<u8>>) -> Result<Self, OpenError> {
+        let client = Client::open(url).map_err(|_| OpenError::Address)?;
         let info = client.get_connection_info();
         if matches!(info.addr(), ConnectionAddr::TcpTls { insecure: false, .. }) {
             install_tls_provider();
         } else if !matches!(info.addr(), ConnectionAddr::Tcp(..)) {
-            return None;
+            return Err(OpenError::Address);
+        } else if authority.is_some() {
+            return Err(OpenError::AuthorityWithoutTls);
         }
-        let address =
-            if cluster { Address::Cluster(cluster_client(info)?) } else { Address::Single(Box::new(client)) };
-        Some(Self { address, kept: Mutex::new(None) })
+        let certificates = authority.map(|pem| TlsCertificates { client_tls: None, root_cert: Some(pem) });
+        let address = if cluster {
+            cluster_client(info, certificates).map(Address::Cluster)
+        } else {
+            single_client(client, certificates).map(Address::Single)
+        };
+        Ok(Self { address: address.map_err(|_| OpenError::Address)?, kept: Mutex::new(None) })
     }
 
     /// Runs `work` on the connection, twice where a kept one turns out to be closed.
@@ -204,16 +212,25 @@ impl Connector {
     }
 }
 
-fn cluster_client(info: &ConnectionInfo) -> Option<Box<ClusterClient>> {
-    ClusterClient::builder([info.clone()])
+fn single_client(client: Client, certificates: Option<TlsCertificates>) -> RedisResult<Box<Client>> {
+    let Some(certificates) = certificates else { return Ok(Box::new(client)) };
+    Client::build_with_tls(client.get_connection_info().clone(), certificates).map(Box::new)
+}
+
+fn cluster_client(
+    info: &ConnectionInfo,
+    certificates: Option<TlsCertificates>,
+) -> RedisResult<Box<ClusterClient>> {
+    let mut builder = ClusterClient::builder([info.clone()])
         .connection_timeout(NODE_BOUND)
         .response_timeout(NODE_BOUND)
         .retries(CLUSTER_RETRIES)
         .min_retry_wait(CLUSTER_RETRY_WAIT.0)
-        .max_retry_wait(CLUSTER_RETRY_WAIT.1)
-        .build()
-        .ok()
-        .map(Box::new)
+        .max_retry_wait(CLUSTER_RETRY_WAIT.1);
+    if let Some(certificates) = certificates {
+        builder = builder.certs(certificates);
+    }
+    builder.build().map(Box::new)
 }
 
 /// The process's TLS needs one cryptography provider. Where another part has installed one, that is used.
