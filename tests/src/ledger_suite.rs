@@ -56,6 +56,7 @@ macro_rules! ledger_suite {
             rules: a_charge_is_written_once,
             rules: a_refund_and_a_reclaim_are_written_with_their_flags,
             rules: delivered_work_is_never_refunded,
+            rules: look_alikes_are_jobs_of_their_own,
             rules: a_verdict_on_a_waiting_retry_stops_it,
             rules: a_job_that_was_set_aside_stays_so_however_it_fails,
             rules: every_order_with_a_success_ends_paid,

@@ -421,6 +421,38 @@ pub async fn a_reason_and_an_id_are_kept_as_they_are<L: Store>(ledger: L) {
     }
 }
 
+/// Ids that look alike, or are alike to a collation, are different jobs of different accounts.
+pub async fn look_alikes_are_jobs_of_their_own<L: Store>(ledger: L) {
+    let alike = [
+        "job",
+        "JOB",
+        "job ",
+        " job",
+        "j\u{43e}b",
+        "job\u{301}",
+        "jo\u{301}b",
+        "j\u{f3}b",
+        "job\u{3000}",
+        "ｊｏｂ",
+    ];
+    for text in alike {
+        let charge = Charge { account_id: account(text), ..charge(&job_id(text), 3, 5) };
+        assert_eq!(
+            ledger.charge(&charge, at(0)).await.expect("charged").outcome,
+            ChargeOutcome::Charged,
+            "{text}"
+        );
+    }
+    for (number, text) in alike.into_iter().enumerate() {
+        ledger.record_success(&job_id(text), Some(&account(text)), at(1)).await.expect("answered");
+        for (place, other) in alike.into_iter().enumerate() {
+            let is_delivered = stored(&ledger, &job_id(other)).await.phase == Phase::Delivered;
+            assert_eq!(is_delivered, place <= number, "{other:?} after {text:?}");
+        }
+        assert_eq!(ledger.balance(&account(text)).await.expect("summed"), -3, "{text}");
+    }
+}
+
 /// Whoever names another account than the job's own changes nothing, whatever the job's phase.
 pub async fn another_account_is_refused_and_changes_nothing<L: Store>(ledger: L) {
     let stranger = account("A");
