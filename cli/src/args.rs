@@ -10,6 +10,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use recoup::clock::Timestamp;
 use recoup::job::{AccountId, Cost, EventId, JobId, MAX_ATTEMPT, MAX_COST};
+use recoup::sources::Provider;
 
 const STORES: &str = "\
 Stores:
@@ -65,8 +66,23 @@ pub(crate) enum Command {
     Metrics,
     /// Print the table of other services' events that the functions take, as EVENT_SOURCES leaves it
     Sources,
+    /// Print the address that a provider is to call when an attempt of a job ends, signed with WEBHOOK_SECRET
+    WebhookUrl(WebhookUrlArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WebhookUrlArgs {
+    /// The job's id
+    #[arg(value_name = "JOB")]
+    pub(crate) job: JobId,
+    /// Who calls: replicate, fal or runpod
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) provider: Provider,
+    /// Which attempt the provider is asked for, counted from 1
+    #[arg(long, value_name = "K", default_value = "1", allow_negative_numbers = true, value_parser = attempt)]
+    pub(crate) attempt: u32,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-use crate::commands::{Desk, audit, dead_letters, events, init, metrics, reads, sources};
+use crate::commands::{Desk, audit, dead_letters, events, init, metrics, reads, sources, webhook};
 use crate::output::Output;
 use crate::replay::Log;
 use crate::servers::ServerStore;
@@ -110,6 +110,10 @@ fn start(args: Args) -> Result<(), Stop> {
         .enable_all()
         .build()
         .map_err(|error| Stop::Refused(format!("no runtime can be started: {error}; try again")))?;
+    if let Command::WebhookUrl(args) = args.command {
+        runtime.block_on(webhook::url(args, &mut out))?;
+        return out.finish();
+    }
     let choice = choose(args.db, &args.command, &settings, std::env::var_os("RECOUP_DB"))?;
     // Before a store: a mistyped name of a log must not leave an empty ledger behind.
     let log = if let Command::Replay(replay) = &args.command { Some(Log::open(&replay.log)?) } else { None };
@@ -146,6 +150,7 @@ fn may_create(command: &Command) -> bool {
         | Command::Audit
         | Command::Metrics
         | Command::Sources
+        | Command::WebhookUrl(_)
         | Command::Completions(_) => false,
     }
 }
@@ -175,6 +180,6 @@ async fn run<S: Store>(
         Command::DeadLetters(args) => dead_letters::run(desk, args).await,
         Command::Audit => audit::run(desk).await,
         // They need no store, and were served before one was opened.
-        Command::Metrics | Command::Sources | Command::Completions(_) => Ok(()),
+        Command::Metrics | Command::Sources | Command::WebhookUrl(_) | Command::Completions(_) => Ok(()),
     }
 }

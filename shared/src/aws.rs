@@ -269,15 +269,21 @@ impl Aws {
     /// # Errors
     /// [`ConfigError`] where a stored one cannot be fetched or is none; no part of it stands in the error.
     pub async fn resolve(&self, server: Server, stored: &StoredSecret) -> Result<Secret, ConfigError> {
-        let text =
-            self.secret(stored).await.map_err(|e| server.error(format!("could not be fetched: {e}")))?;
-        let text = match &stored.key {
-            None => text,
-            Some(key) => picked(&text, key).ok_or_else(|| {
-                server.error(format!("leads to a secret that is no JSON object with a text {key:?}"))
-            })?,
-        };
+        let text = self.text(stored).await.map_err(|problem| server.error(problem))?;
         server.check(&text).map_err(|e| server.error(format!("leads to a secret that {}", e.problem)))
+    }
+
+    /// The text that is kept there.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence about the variable, without any part of the secret.
+    pub async fn text(&self, stored: &StoredSecret) -> Result<String, String> {
+        let text = self.secret(stored).await.map_err(|error| format!("could not be fetched: {error}"))?;
+        match &stored.key {
+            None => Ok(text),
+            Some(key) => picked(&text, key)
+                .ok_or_else(|| format!("leads to a secret that is no JSON object with a text {key:?}")),
+        }
     }
 
     async fn secret(&self, stored: &StoredSecret) -> Result<String, AwsError> {

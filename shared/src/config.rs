@@ -202,9 +202,7 @@ impl Settings {
     /// # Errors
     /// [`ConfigError`] for the first variable that is missing or bad.
     pub fn read(needs: Needs, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let env = Env(|name: &str| {
-            lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
-        });
+        let env = Env::new(lookup);
         let settings = Self {
             mongodb: env.address(Server::MongoDb)?,
             redis: env.address(Server::Redis)?,
@@ -303,22 +301,35 @@ const DISPATCH_EXAMPLE: &str = "sqs:https://sqs.eu-west-1.amazonaws.com/12345678
 const STORED_PREFIX: &str = "secretsmanager:";
 
 /// The environment, with blanks and empty variables already dealt with.
-struct Env<F>(F);
+pub(crate) struct Env<F>(F);
 
 impl<F: Fn(&str) -> Option<String>> Env<F> {
-    fn get(&self, variable: &str) -> Option<String> {
-        (self.0)(variable)
+    /// White space around a value is not part of it, and an empty variable counts as unset.
+    pub(crate) fn new(lookup: F) -> Self {
+        Self(lookup)
+    }
+
+    pub(crate) fn get(&self, variable: &str) -> Option<String> {
+        (self.0)(variable).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
     fn address(&self, server: Server) -> Result<Option<Address>, ConfigError> {
-        let Some(value) = self.get(server.variable()) else { return Ok(None) };
+        match self.secret(server.variable())? {
+            Some(Address::Direct(address)) => server.check(address.reveal()).map(Address::Direct).map(Some),
+            stored => Ok(stored),
+        }
+    }
+
+    /// A text that is secret, or where it is kept.
+    pub(crate) fn secret(&self, variable: &'static str) -> Result<Option<Address>, ConfigError> {
+        let Some(value) = self.get(variable) else { return Ok(None) };
         let Some(reference) = value.strip_prefix(STORED_PREFIX) else {
-            return server.check(&value).map(Address::Direct).map(Some);
+            return Ok(Some(Address::Direct(Secret::new(value))));
         };
         let (arn, key) = reference.split_once('#').map_or((reference, None), |(arn, key)| (arn, Some(key)));
         if !arn.starts_with("arn:") || arn_region(arn).is_none() || key == Some("") {
             return Err(ConfigError {
-                variable: server.variable(),
+                variable,
                 problem: "starts with secretsmanager: but goes on with no <arn> or <arn>#<key>".to_owned(),
                 example:
                     "secretsmanager:arn:aws:secretsmanager:eu-west-1:123456789012:secret:recoup-AbCdEf#uri"
@@ -416,7 +427,7 @@ impl<F: Fn(&str) -> Option<String>> Env<F> {
         })
     }
 
-    fn event_sources(&self) -> Result<Sources, ConfigError> {
+    pub(crate) fn event_sources(&self) -> Result<Sources, ConfigError> {
         let Some(value) = self.get(EVENT_SOURCES) else { return Ok(Sources::default()) };
         Sources::with_overrides(&value).map_err(|error| ConfigError {
             variable: EVENT_SOURCES,
@@ -460,7 +471,7 @@ fn max_delay_for(base_delay: Duration) -> Cow<'static, str> {
 }
 
 /// `https://<host>/<account>/<queue>`; plain http only to a stand-in for AWS on this machine.
-fn is_queue_url(url: &str) -> bool {
+pub(crate) fn is_queue_url(url: &str) -> bool {
     let host_and_path = match url.split_once("://") {
         Some(("https", rest)) => rest,
         Some(("http", rest)) if is_loopback(rest) => rest,

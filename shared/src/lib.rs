@@ -25,3 +25,5 @@ pub mod queue;
 pub mod sources;
 pub mod trace;
 pub mod transition;
+#[cfg(feature = "webhook")]
+pub mod webhook;

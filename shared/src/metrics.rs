@@ -82,6 +82,7 @@ metrics! {
     READY_DEPTH: "ReadyDepth", Count, PLAIN, "Retries in the ready list that no worker has taken yet";
     DEAD_LETTER_LIST_DEPTH: "DeadLetterListDepth", Count, PLAIN, "Letters in the dead-letter list";
     DEAD_LETTERED_JOBS: "DeadLetteredJobs", Count, PLAIN, "Jobs in the ledger that wait for a person";
+    WEBHOOK_CALLS: "WebhookCalls", Count, BY_OUTCOME, "Calls of providers, by what became of them";
     AUDITED_JOBS: "AuditedJobs", Count, PLAIN, "Jobs that the audit has read";
     AUDIT_VIOLATIONS: "AuditViolations", Count, PLAIN, "Broken rules that the audit saw twice";
     AUDITS_FINISHED: "AuditsFinished", Count, PLAIN, "Invocations of the audit that came to their end";

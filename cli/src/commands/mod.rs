@@ -13,6 +13,7 @@ pub(crate) mod init;
 pub(crate) mod metrics;
 pub(crate) mod reads;
 pub(crate) mod sources;
+pub(crate) mod webhook;
 
 /// What a command works with.
 pub(crate) struct Desk<'a, S: Store> {

@@ -7,6 +7,7 @@
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
 
 /// Installs the logs for this process, and has panics logged there too.
 pub(super) fn install() {
@@ -15,9 +16,9 @@ pub(super) fn install() {
         .with_default_directive(level.unwrap_or(LevelFilter::INFO).into())
         .from_env_lossy()
         // It repeats every error that a handler returns, without the fields that ours have.
-        .add_directive(
-            "lambda_runtime::layers::panic=off".parse().expect("a target and a level are a directive"),
-        );
+        .add_directive(directive("lambda_runtime::layers::panic=off"))
+        // At TRACE it repeats payloads: the path of a webhook is a proof.
+        .add_directive(directive("lambda_runtime::layers::api_response=debug"));
     let logs = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -31,6 +32,10 @@ pub(super) fn install() {
     std::panic::set_hook(Box::new(
         |panic| tracing::error!(%panic, "a panic; the record it happened in fails"),
     ));
+}
+
+fn directive(text: &str) -> Directive {
+    text.parse().expect("a target and a level are a directive")
 }
 
 /// The level that Lambda calls so.

@@ -29,12 +29,16 @@ use crate::config::{Address, ConfigError, Needs, Secret, Server, Settings};
 use crate::handlers::StoreError;
 
 mod audit;
+#[cfg(feature = "webhook")]
+mod calls;
 mod emf;
 mod events;
 mod logs;
 mod schedule;
 
 pub use audit::serve_audit;
+#[cfg(feature = "webhook")]
+pub use calls::serve_calls;
 pub use events::serve_events;
 pub use schedule::serve_schedule;
 

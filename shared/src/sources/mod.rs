@@ -22,7 +22,7 @@ mod webhook;
 pub use overrides::{EXAMPLE, OverrideError};
 pub use path::Path;
 pub use table::{ATTEMPT_MARK, TABLE};
-pub use webhook::Reading;
+pub use webhook::{Provider, Reading};
 
 /// How a service's events come here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -564,58 +564,54 @@ fn an_aws_service_that_is_in_no_row_is_an_error_that_names_those_that_are() {
 #[test]
 fn a_call_is_read_by_the_same_table() {
     let sources = Sources::default();
-    let read = |provider: &str, body: &Value| sources.read_webhook(provider, &body.to_string()).unwrap();
-    let ending = |provider: &str, body: &Value| match read(provider, body).unwrap() {
+    let read = |provider: Provider, body: &Value| sources.read_webhook(provider, &body.to_string());
+    let ending = |provider: Provider, body: &Value| match read(provider, body).unwrap() {
         Reading::Ended(ending) => (ending.signal, ending.retryable, ending.reason.unwrap_or_default()),
         Reading::Ignored(ignored) => panic!("{ignored:?}"),
     };
+    use Provider::{Fal, Replicate, RunPod};
     use Signal::{Failed, Succeeded};
     for (provider, body, signal, retryable, reason) in [
-        ("replicate", json!({"id": "r", "status": "succeeded"}), Succeeded, true, ""),
+        (Replicate, json!({"id": "r", "status": "succeeded"}), Succeeded, true, ""),
         (
-            "replicate",
+            Replicate,
             json!({"id": "r", "status": "failed", "error": "CUDA out of memory"}),
             Failed,
             true,
             "CUDA out of memory",
         ),
         (
-            "replicate",
+            Replicate,
             json!({"id": "r", "status": "aborted", "error": null}),
             Failed,
             true,
             "replicate aborted",
         ),
-        ("replicate", json!({"id": "r", "status": "canceled"}), Failed, false, "replicate canceled"),
-        ("fal", json!({"request_id": "f", "status": "OK", "payload": {}}), Succeeded, true, ""),
+        (Replicate, json!({"id": "r", "status": "canceled"}), Failed, false, "replicate canceled"),
+        (Fal, json!({"request_id": "f", "status": "OK", "payload": {}}), Succeeded, true, ""),
         (
-            "fal",
+            Fal,
             json!({"request_id": "f", "status": "ERROR", "error": "Invalid status code: 422"}),
             Failed,
             true,
             "Invalid status code: 422",
         ),
-        ("runpod", json!({"id": "p", "status": "COMPLETED"}), Succeeded, true, ""),
-        ("runpod", json!({"id": "p", "status": "TIMED_OUT"}), Failed, true, "runpod TIMED_OUT"),
-        (
-            "runpod",
-            json!({"id": "p", "status": "FAILED", "error": {"code": 5}}),
-            Failed,
-            true,
-            r#"{"code":5}"#,
-        ),
-        ("runpod", json!({"id": "p", "status": "CANCELLED"}), Failed, false, "runpod CANCELLED"),
+        (RunPod, json!({"id": "p", "status": "COMPLETED"}), Succeeded, true, ""),
+        (RunPod, json!({"id": "p", "status": "TIMED_OUT"}), Failed, true, "runpod TIMED_OUT"),
+        (RunPod, json!({"id": "p", "status": "FAILED", "error": {"code": 5}}), Failed, true, r#"{"code":5}"#),
+        (RunPod, json!({"id": "p", "status": "CANCELLED"}), Failed, false, "runpod CANCELLED"),
     ] {
         assert_eq!(ending(provider, &body), (signal, retryable, reason.to_owned()), "{body}");
     }
-    for (provider, status) in [("replicate", "processing"), ("fal", "IN_PROGRESS"), ("runpod", "IN_QUEUE")] {
+    for (provider, status) in [(Replicate, "processing"), (Fal, "IN_PROGRESS"), (RunPod, "IN_QUEUE")] {
         let body = json!({"id": "x", "request_id": "x", "status": status});
         assert!(matches!(read(provider, &body), Ok(Reading::Ignored(_))), "{body}");
     }
     for bad in ["", "[]", "{", r#"{"id":"x"}"#, r#"{"status":5}"#] {
-        assert!(sources.read_webhook("replicate", bad).unwrap().is_err(), "{bad}");
+        assert!(sources.read_webhook(Replicate, bad).is_err(), "{bad}");
     }
-    assert_eq!(sources.read_webhook("aws.batch", "{}"), None);
+    let rows = TABLE.iter().filter(|row| row.carrier == Carrier::Webhook).map(|row| row.source);
+    assert!(rows.eq(Provider::ALL.map(Provider::as_str)), "a row for each provider, and no other");
 }
 
 /// Whether the manual names every row, and under the same words.
@@ -715,7 +711,7 @@ proptest! {
     }
 
     #[test]
-    fn no_call_panics(body in ".{0,200}", provider in prop::sample::select(vec!["replicate", "fal", "runpod"])) {
+    fn no_call_panics(body in ".{0,200}", provider in prop::sample::select(Provider::ALL.to_vec())) {
         let _ = Sources::default().read_webhook(provider, &body);
     }
 }
