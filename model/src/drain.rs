@@ -140,10 +140,10 @@ impl World {
         stages.into_iter().find_map(|(there_is, next)| there_is.then_some(next)).or(expired)
     }
 
-    /// Whether the sweep would change nothing: the job's entry is due or in flight.
+    /// Whether the sweep would change nothing: the job's entry is due, given back for a while, or in flight.
     fn is_taken_care_of(&self) -> bool {
         let member = member_of(self.job.attempts);
-        self.parked[member] == Some(0) || self.in_flight[member].is_some()
+        self.waits_no_longer_than_given_back(member) || self.in_flight[member].is_some()
     }
 
     fn is_silent(&self, cx: &Context) -> bool {

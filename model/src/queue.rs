@@ -68,7 +68,8 @@ impl World {
                 return;
             }
         }
-        if self.parked[member].is_some() && cx.without(Mutation::SweepSkipsParked) {
+        let stays = self.waits_no_longer_than_given_back(member);
+        if stays || (self.parked[member].is_some() && cx.without(Mutation::SweepSkipsParked)) {
             return;
         }
         let listed = self.list.iter().flatten().any(|entry| entry.attempts == attempts);
@@ -77,6 +78,11 @@ impl World {
             cx.reach(if open { Reach::SweptOpen } else { Reach::Swept });
         }
         self.park(member, 0, cx);
+    }
+
+    /// Whether the member is parked, and not for longer than any drain gives an entry back for.
+    pub fn waits_no_longer_than_given_back(&self, member: usize) -> bool {
+        self.parked[member].is_some_and(|due| due <= CLAIM_TIMEOUT)
     }
 
     /// Claims what is due, a page of it.

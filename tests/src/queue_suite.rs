@@ -145,12 +145,19 @@ pub async fn giving_back_keeps_the_earlier_time<R: Rooms>(rooms: R) {
     }
 }
 
-/// What is parked with a far-off time comes forward where the sweep knows an earlier one, and never goes back.
+/// What is parked with a far-off time comes forward where the sweep knows an earlier one; what is parked for a while stays
+/// until then, and nothing goes back.
 pub async fn the_sweep_keeps_the_earlier_time<R: Rooms>(rooms: R) {
     let q = rooms.queue();
-    park(q, &[retry("a", 1, 1_000_000_000), retry("b", 1, 1_000)]).await;
-    assert_eq!(q.park_missing(&[retry("a", 1, 2_000), retry("b", 1, 2_000)]).await.unwrap(), 0);
-    assert_eq!(rooms.parked().await, [standing(&retry("b", 1, 1_000)), standing(&retry("a", 1, 2_000))]);
+    let far = 9_000;
+    park(q, &[retry("far", 1, far + 1), retry("given back", 1, far), retry("due", 1, 1_000)]).await;
+    park(q, &[retry("farther", 1, far + 2)]).await;
+    let mut found = ["far", "given back", "due", "farther"].map(|job| retry(job, 1, 2_000));
+    found[3].not_before = at(far + 3);
+    assert_eq!(q.park_missing(&found, at(far)).await.unwrap(), 0);
+    let (given_back, farther) = (retry("given back", 1, far), retry("farther", 1, far + 2));
+    let parked = [retry("due", 1, 1_000), retry("far", 1, 2_000), given_back, farther];
+    assert_eq!(rooms.parked().await, parked.each_ref().map(standing));
 }
 
 /// Due means at its time, to the millisecond; the longest due comes first.
@@ -425,7 +432,7 @@ pub async fn a_long_page_is_handled_whole<R: Rooms>(rooms: R) {
     }
     assert_eq!(take_in(q).await, 250);
     assert!(q.missing(&entries).await.unwrap() == entries[250..]);
-    assert_eq!(q.park_missing(&entries).await.unwrap(), 200);
+    assert_eq!(q.park_missing(&entries, at(0)).await.unwrap(), 200);
     assert_eq!(q.missing(&entries).await.unwrap(), []);
     assert!(rooms.parked().await == entries.iter().map(standing).collect::<Vec<_>>());
 }
@@ -438,12 +445,12 @@ pub async fn only_what_stands_nowhere_is_missing<R: Rooms>(rooms: R) {
     claim_one(q, 0).await;
     let all = [claimed.clone(), parked.clone(), nowhere.clone()];
     assert_eq!(q.missing(&all).await.unwrap(), all[2..]);
-    assert_eq!(q.park_missing(&all).await.unwrap(), 1);
-    assert_eq!(q.park_missing(&all).await.unwrap(), 0);
+    assert_eq!(q.park_missing(&all, at(9_000)).await.unwrap(), 1);
+    assert_eq!(q.park_missing(&all, at(9_000)).await.unwrap(), 0);
     assert_eq!(rooms.parked().await, [standing(&nowhere), standing(&parked)]);
     assert_eq!(rooms.in_flight().await, [standing_until(&claimed, TIMEOUT_MS)]);
     assert_eq!(q.missing(&[]).await.unwrap(), []);
-    assert_eq!(q.park_missing(&[]).await.unwrap(), 0);
+    assert_eq!(q.park_missing(&[], at(0)).await.unwrap(), 0);
 }
 
 /// Members that another program parked are claimed like any other, with the bytes they have.

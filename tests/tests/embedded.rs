@@ -531,7 +531,7 @@ fn of_many_connections_that_drain_each_entry_is_claimed_by_one() {
     let place = Place::new();
     let queue = SqliteQueue::new(place.store.clone());
     let entries: Vec<RetryEntry> = (0..50).map(|n| retry(&format!("j{n}"), 0)).collect();
-    block_on(queue.park_missing(&entries)).unwrap();
+    block_on(queue.park_missing(&entries, at(0))).unwrap();
     let path = place.path();
     let claims = race(8, |_| {
         let queue = SqliteQueue::new(Arc::new(Embedded::open(&path).unwrap()));
@@ -619,7 +619,7 @@ async fn a_call_that_fails_half_way_in_a_group_takes_back_what_it_did() {
     place.stranger().execute_batch(fails).unwrap();
     let queue = SqliteQueue::new(place.store.clone());
     place.store.begin_group().unwrap();
-    queue.park_missing(&[retry("j", 0)]).await.unwrap();
+    queue.park_missing(&[retry("j", 0)], at(0)).await.unwrap();
     let claims = queue.claim_due(at(10), Duration::from_secs(60), 10).await.unwrap();
     let refused = queue.hand_over(&claims[0], List::Ready, "{}").await;
     assert!(matches!(refused, Err(QueueError::Refused { .. })), "{refused:?}");

@@ -45,7 +45,7 @@ async fn works<Q: RetryQueue>(q: &Q) {
     claim(q, 1).await;
     let held = claim_expired(q, 100_000).await.unwrap();
     assert_eq!(q.missing(&[retry("works", 1, 0)]).await.unwrap(), []);
-    assert_eq!(q.park_missing(&[retry("works", 1, 0)]).await.unwrap(), 0);
+    assert_eq!(q.park_missing(&[retry("works", 1, 0)], at(0)).await.unwrap(), 0);
     assert!(q.hand_over(&held, List::Ready, "{}").await.unwrap());
     assert!(!q.acknowledge(&held).await.unwrap());
     q.keep_sweep_cursor("here").await.unwrap();
@@ -157,7 +157,7 @@ async fn emptied_at_any_moment_it_goes_on() {
         step(4).await;
         assert_eq!(claim_expired(q, 1_000_000).await, None);
         assert_eq!(q.missing(&[retry("a", 1, 0)]).await.unwrap().len(), 1, "the sweep would see it");
-        assert_eq!(q.park_missing(&[retry("a", 1, 0)]).await.unwrap(), 1);
+        assert_eq!(q.park_missing(&[retry("a", 1, 0)], at(0)).await.unwrap(), 1);
         works_again(q).await;
         rooms.empty().await;
     }

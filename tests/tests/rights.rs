@@ -64,7 +64,7 @@ async fn whole_life(queue: &RedisQueue) -> Result<(), QueueError> {
     }
     let entries = queue.look_at_new(10).await?;
     queue.take_new(&entries.into_iter().map(judged).collect::<Vec<_>>()).await?;
-    queue.park_missing(&[entry("e", 1)]).await?;
+    queue.park_missing(&[entry("e", 1)], at(5)).await?;
     queue.missing(&[entry("a", 1)]).await?;
     let claims = queue.claim_due(at(10), CLAIM_TIMEOUT, 4).await?;
     queue.hand_over(&claims[0], List::Ready, "{}").await?;

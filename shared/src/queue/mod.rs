@@ -171,8 +171,14 @@ pub trait RetryQueue: Send + Sync {
         due: Timestamp,
     ) -> impl Future<Output = Result<bool, QueueError>> + Send;
 
-    /// Parks those of these entries that stand neither in parked nor in flight; the answer says how many that were.
-    fn park_missing(&self, entries: &[RetryEntry]) -> impl Future<Output = Result<usize, QueueError>> + Send;
+    /// Parks those of these entries that stand neither in parked nor in flight; the answer says how many that were. One
+    /// that is parked beyond `far` gets its own time, so that nobody's far-off time buries it; up to then it stays, since
+    /// it may have been given back for a while.
+    fn park_missing(
+        &self,
+        entries: &[RetryEntry],
+        far: Timestamp,
+    ) -> impl Future<Output = Result<usize, QueueError>> + Send;
 
     /// What [`RetryQueue::keep_sweep_cursor`] kept last, if it is still there.
     fn sweep_cursor(&self) -> impl Future<Output = Result<Option<String>, QueueError>> + Send;

@@ -306,11 +306,11 @@ impl RetryQueue for RedisQueue {
         self.run(of_claim(&GIVE_BACK, &keys, claim).arg(due.as_millis())).await
     }
 
-    async fn park_missing(&self, entries: &[RetryEntry]) -> Result<usize, QueueError> {
+    async fn park_missing(&self, entries: &[RetryEntry], far: Timestamp) -> Result<usize, QueueError> {
         let keys = [&*self.keys.parked, &*self.keys.in_flight];
         let mut parked = 0;
         for chunk in entries.chunks(CHUNK_ENTRIES) {
-            let mut run = Run::new(&PARK_MISSING, &keys);
+            let mut run = Run::new(&PARK_MISSING, &keys).arg(far.as_millis());
             for entry in chunk {
                 run = run.arg(entry.not_before.as_millis()).arg(entry.canonical());
             }

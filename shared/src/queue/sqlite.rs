@@ -79,6 +79,7 @@ const MAKE_READY: &str = "INSERT INTO ready (message) VALUES (:message)";
 const KEEP_DEAD_LETTER: &str = "INSERT INTO dead_letter (message) VALUES (:message)";
 
 const IS_PARKED: &str = "SELECT 1 FROM parked WHERE member = :member";
+const PARKED_UNTIL: &str = "SELECT due FROM parked WHERE member = :member";
 const IS_IN_FLIGHT: &str = "SELECT 1 FROM in_flight WHERE member = :member";
 
 const CURSOR: &str = "SELECT cursor FROM sweep";
@@ -202,8 +203,7 @@ impl RetryQueue for SqliteQueue {
         })
     }
 
-    /// For one that is parked the earlier time wins, so that nobody's far-off time buries a retry that is overdue.
-    async fn park_missing(&self, entries: &[RetryEntry]) -> Result<usize, QueueError> {
+    async fn park_missing(&self, entries: &[RetryEntry], far: Timestamp) -> Result<usize, QueueError> {
         if entries.is_empty() {
             return Ok(0);
         }
@@ -214,8 +214,11 @@ impl RetryQueue for SqliteQueue {
                 if stands(file, IS_IN_FLIGHT, &member)? {
                     continue;
                 }
-                added += usize::from(!stands(file, IS_PARKED, &member)?);
-                park(file, member.as_bytes(), entry.not_before)?;
+                let due = parked_until(file, &member)?;
+                if due.is_none_or(|due| due > far.as_millis()) {
+                    added += usize::from(due.is_none());
+                    park(file, member.as_bytes(), entry.not_before)?;
+                }
             }
             Ok(added)
         })
@@ -282,6 +285,11 @@ fn append(file: &Connection, to: List, message: &str) -> rusqlite::Result<()> {
     };
     file.prepare_cached(sql)?.execute(named_params! { ":message": message })?;
     Ok(())
+}
+
+fn parked_until(file: &Connection, member: &str) -> rusqlite::Result<Option<i64>> {
+    let params = named_params! { ":member": member.as_bytes() };
+    file.prepare_cached(PARKED_UNTIL)?.query_row(params, |row| row.get(0)).optional()
 }
 
 fn stands(file: &Connection, sql: &str, member: &str) -> rusqlite::Result<bool> {

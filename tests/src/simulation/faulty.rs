@@ -236,8 +236,8 @@ impl<Q: RetryQueue> RetryQueue for FaultyQueue<'_, Q> {
         self.process.pass(Call::GiveBack, self.inner.give_back(claim, due), nothing).await
     }
 
-    async fn park_missing(&self, entries: &[RetryEntry]) -> Result<usize, QueueError> {
-        let call = self.inner.park_missing(entries);
+    async fn park_missing(&self, entries: &[RetryEntry], far: Timestamp) -> Result<usize, QueueError> {
+        let call = self.inner.park_missing(entries, far);
         self.process
             .pass(Call::ParkMissing, call, |_, flows| flows.push(Flow::Parked(entries.to_vec())))
             .await

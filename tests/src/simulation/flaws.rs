@@ -314,8 +314,8 @@ impl RetryQueue for BentQueue<'_> {
         self.straight.give_back(claim, due).await
     }
 
-    async fn park_missing(&self, entries: &[RetryEntry]) -> Result<usize, QueueError> {
-        if self.flaw.sweeps() { self.straight.park_missing(entries).await } else { Ok(0) }
+    async fn park_missing(&self, entries: &[RetryEntry], far: Timestamp) -> Result<usize, QueueError> {
+        if self.flaw.sweeps() { self.straight.park_missing(entries, far).await } else { Ok(0) }
     }
 
     async fn sweep_cursor(&self) -> Result<Option<String>, QueueError> {

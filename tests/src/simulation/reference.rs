@@ -444,13 +444,14 @@ impl RetryQueue for MemoryQueue {
         Ok(ours)
     }
 
-    async fn park_missing(&self, entries: &[RetryEntry]) -> Result<usize, QueueError> {
+    async fn park_missing(&self, entries: &[RetryEntry], far: Timestamp) -> Result<usize, QueueError> {
         let mut state = self.state();
         let mut added = 0;
         for entry in entries {
             let member = entry.canonical().into_bytes();
-            if !state.in_flight.contains_key(&member) {
-                added += usize::from(!state.parked.contains_key(&member));
+            let due = state.parked.get(&member).copied();
+            if !state.in_flight.contains_key(&member) && due.is_none_or(|due| due > far.as_millis()) {
+                added += usize::from(due.is_none());
                 state.park(member, entry.not_before.as_millis());
             }
         }

@@ -430,7 +430,8 @@ impl<L: Ledger, Q: RetryQueue, D: Dispatch, C: Clock> Pass<'_, L, Q, D, C> {
             .into_iter()
             .map(|found| RetryEntry { job_id: found.job_id, attempts: found.attempts, not_before: found.at })
             .collect();
-        let swept = self.queue.park_missing(&entries).await?;
+        let given_back = self.clock.now().plus(self.settings.claim_timeout);
+        let swept = self.queue.park_missing(&entries, given_back).await?;
         if swept > 0 {
             tracing::warn!(swept, ?kind, "jobs waited without an entry in the queue; they have one again");
         }
