@@ -87,6 +87,43 @@ fn only_the_job_is_required_and_null_is_absent() {
 }
 
 #[test]
+fn the_trace_is_the_events_own_or_else_what_sqs_says_beside_it() {
+    let (own, beside) =
+        ("Root=1-63441c4a-abcdef012345678912345678", "Root=1-5759e988-bd862e3fe1be46a994272793");
+    let trace = |event: &CompletionEvent| event.trace.as_ref().map(|trace| trace.as_str().to_owned());
+    assert_eq!(trace(&one(&json!({"job_id": "j", "trace": own})).unwrap()).as_deref(), Some(own));
+    assert_eq!(one(&json!({"job_id": "j", "trace": 5})).unwrap().trace, None);
+    for (body, expected) in [(json!({"job_id": "j"}), beside), (json!({"job_id": "j", "trace": own}), own)] {
+        let mut batch_of_one: Value = serde_json::from_str(&sqs(&[body]).to_string()).unwrap();
+        batch_of_one["Records"][0]["attributes"] = json!({ "AWSTraceHeader": beside, "SentTimestamp": "1" });
+        let events = events(batch(&batch_of_one));
+        assert_eq!(trace(&events[0]).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn a_notification_of_a_service_has_all_three_of_its_fields() {
+    let whole = json!({"JobId": "n", "Status": "FAILED", "API": "StartLabelDetection"});
+    assert_eq!(one(&whole).unwrap().job_id.as_str(), "n");
+    for place in 0..3 {
+        for keep in [true, false] {
+            let mut part = whole.clone();
+            part.as_object_mut()
+                .unwrap()
+                .retain(|name, _| (name == ["JobId", "Status", "API"][place]) == keep);
+            let error = one(&part).unwrap_err().to_string();
+            assert!(error.starts_with("job_id is missing"), "{part}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_an_error_repeats_is_one_line() {
+    assert_eq!(shortened("a\nb\u{2028}c\u{2029}d\u{9b}e"), "a b c d e");
+    assert_eq!(shortened(" \n"), "empty");
+}
+
+#[test]
 fn a_bad_time_or_id_of_an_event_costs_nobody_a_refund() {
     let bare = one(&json!({"job_id": "j"})).unwrap();
     for time in [json!("2026-01-01"), json!("yesterday"), json!(""), json!(1_768_471_200), json!({"s": 1})] {
