@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Report that a job was delivered
     Succeeded(SucceededArgs),
     /// Run one pass of the retry scheduler and print its counts
-    Drain,
+    Drain(DrainArgs),
     /// Feed an event log through the same handlers on a virtual clock, and sum up what it did
     Replay(ReplayArgs),
     /// Tell a job's story: phase, attempts, next retry, entries, last error
@@ -136,6 +136,14 @@ pub(crate) struct SucceededArgs {
     pub(crate) attempt: Option<u32>,
     #[command(flatten)]
     pub(crate) event: EventArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DrainArgs {
+    /// Go on, with a pass each DURATION, until SIGTERM or SIGINT: the scheduler outside Lambda. Passes that did
+    /// something are printed
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = interval)]
+    pub(crate) every: Option<Duration>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-use crate::commands::{Desk, audit, dead_letters, events, init, metrics, reads, sources, webhook};
+use crate::commands::{Desk, audit, dead_letters, drains, events, init, metrics, reads, sources, webhook};
 use crate::output::Output;
 use crate::replay::Log;
 use crate::servers::ServerStore;
@@ -141,7 +141,7 @@ fn may_create(command: &Command) -> bool {
         Command::Init(_) | Command::Charge(_) | Command::Replay(_) => true,
         Command::Failed(_)
         | Command::Succeeded(_)
-        | Command::Drain
+        | Command::Drain(_)
         | Command::Job(_)
         | Command::Balance(_)
         | Command::Statement(_)
@@ -168,7 +168,7 @@ async fn run<S: Store>(
         Command::Charge(args) => events::charge(desk, args).await,
         Command::Failed(args) => events::failed(desk, args).await,
         Command::Succeeded(args) => events::succeeded(desk, args).await,
-        Command::Drain => events::drain(desk).await,
+        Command::Drain(args) => drains::run(desk, args).await,
         Command::Replay(args) => {
             let log = log.expect("the log of every replay was opened before the store");
             replay::run(desk, args, log).await

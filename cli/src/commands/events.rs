@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use recoup::clock::{Clock, Deadline, Timestamp, roll};
+use recoup::clock::{Clock, Timestamp, roll};
 use recoup::event::CompletionEvent;
-use recoup::handlers::drain::DrainCounts;
 use recoup::handlers::failed::job_failed;
 use recoup::handlers::succeeded::job_succeeded;
 use recoup::handlers::{Answer, Outcome};
@@ -14,9 +13,9 @@ use recoup::transition::Charge;
 
 use super::Desk;
 use crate::args::{ChargeArgs, EventArgs, FailedArgs, SucceededArgs};
-use crate::output::{Grid, Output, count_of, grouped};
+use crate::output::{Output, count_of};
 use crate::stop::{Stop, visible};
-use crate::store::{Store, drain_settings};
+use crate::store::Store;
 
 /// `recoup charge`.
 pub(crate) async fn charge<S: Store>(desk: Desk<'_, S>, args: ChargeArgs) -> Result<(), Stop> {
@@ -128,33 +127,6 @@ fn print(out: &mut Output, answer: &Answer, now: Timestamp) -> Result<(), Stop> 
         ) => String::new(),
     };
     out.line(format!("phase {}, {attempts}{next}", answer.phase))
-}
-
-/// `recoup drain`.
-pub(crate) async fn drain<S: Store>(desk: Desk<'_, S>) -> Result<(), Stop> {
-    let settings = drain_settings(desk.settings);
-    let counts = desk.store.drain(&settings, &desk.clock, Deadline::NONE).await?;
-    if desk.out.is_json() {
-        return desk.out.document(&counts);
-    }
-    let mut grid = Grid::bare().right(&[0]);
-    for (count, what) in in_words(&counts) {
-        grid.row([grouped(count), what.to_owned()]);
-    }
-    desk.out.table(&grid)
-}
-
-fn in_words(counts: &DrainCounts) -> [(u64, &'static str); 8] {
-    [
-        (counts.dispatched, "dispatched     retries handed to the workers"),
-        (counts.parked, "parked         new retries that wait for their time"),
-        (counts.dead_lettered, "dead_lettered  jobs set aside for a person"),
-        (counts.dropped, "dropped        retries that were no longer wanted"),
-        (counts.recovered, "recovered      claims that ran out and were taken again"),
-        (counts.malformed, "malformed      entries that were none, kept in the dead-letter list"),
-        (counts.swept, "swept          jobs that were missing from the queue, put back"),
-        (counts.timed_out, "timed_out      attempts that gave no signal, counted as failed"),
-    ]
 }
 
 /// `in 4s`, `now`, `since 3m 2s`: how far a moment is away, in whole seconds.

@@ -8,6 +8,7 @@ use crate::store::Store;
 
 pub(crate) mod audit;
 pub(crate) mod dead_letters;
+pub(crate) mod drains;
 pub(crate) mod events;
 pub(crate) mod init;
 pub(crate) mod metrics;

@@ -1,8 +1,12 @@
 //! What is different on the servers.
 
+use std::time::Duration;
+
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
-use recoup_tests::servers::redis_url;
+use recoup::clock::{Clock, SystemClock};
+use recoup_tests::runtime_api::Process;
+use recoup_tests::servers::{Server, redis_url, send_signal};
 use serde_json::json;
 
 use crate::harness::Recoup;
@@ -17,6 +21,52 @@ async fn list_length(key: &str) -> i64 {
     let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("LLEN").arg(key).query_async(&mut connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_drain_that_goes_on_dispatches_what_comes_due_and_ends_when_it_is_told() {
+    let recoup = Recoup::on_servers().with("RETRY_BASE_DELAY", "1ms").with("RETRY_MAX_DELAY", "1ms");
+    recoup.json(&["init"]);
+    let environment =
+        ["MONGODB_URI", "REDIS_URL", "REDIS_KEY_PREFIX"].map(|name| (name, recoup.variable(name)));
+    let mut scheduler = Process::start("recoup", &["--json", "drain", "--every", "20ms"], &environment);
+    let ready = format!("{}:ready", recoup.variable("REDIS_KEY_PREFIX"));
+    for (job, dispatched) in [("j1", 1), ("j2", 2)] {
+        recoup.charge(job, "a1", 40);
+        recoup.json(&["failed", job, "--attempt", "1"]);
+        while list_length(&ready).await < dispatched {
+            SystemClock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+    send_signal(scheduler.id(), "-TERM");
+    assert_eq!(scheduler.status().await.code(), Some(0), "{}", scheduler.output());
+    let passes: Vec<serde_json::Value> =
+        scheduler.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let dispatched: u64 = passes.iter().filter_map(|pass| pass["dispatched"].as_u64()).sum();
+    assert_eq!((dispatched, scheduler.stderr().as_str()), (2, ""));
+}
+
+#[tokio::test]
+async fn a_drain_that_goes_on_outlives_an_outage() {
+    let mut redis = Server::redis_stopped(&[]);
+    let recoup = Recoup::on_servers().with("RETRY_BASE_DELAY", "1ms").with("RETRY_MAX_DELAY", "1ms");
+    recoup.json(&["init"]);
+    let url = redis.redis_url();
+    let environment = [("MONGODB_URI", recoup.variable("MONGODB_URI")), ("REDIS_URL", &url)];
+    let scheduler = Process::start("recoup", &["drain", "--every", "20ms"], &environment);
+    while !scheduler.stderr().contains("Redis is not to be reached") {
+        SystemClock.sleep(Duration::from_millis(10)).await;
+    }
+    redis.start();
+    recoup.charge("j1", "a1", 40);
+    recoup.json(&["failed", "j1", "--attempt", "1", "--no-retry"]);
+    let client = redis::Client::open(url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let entry = r#"{"job_id":"j1","attempts":1,"not_before":"2026-01-01T00:00:00Z"}"#;
+    redis::cmd("RPUSH").arg("jobs:retry").arg(entry).query_async::<()>(&mut connection).await.unwrap();
+    while !scheduler.stdout().contains("dropped 1") {
+        SystemClock.sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
