@@ -1,7 +1,7 @@
 """Checks of template.yaml that no linter makes: what the functions and the ledger rely on, and what the code says of itself.
 
 Run by tests/run; by hand: `.tools/venv/bin/python tests/template_checks.py [FILE]`, after a build, since the command `recoup` is
-asked for its metrics and sources. Exit 1 and a line for each finding. tests/test_template_checks.py breaks the template in
+asked for its metrics and sources. Exit 1 and a line for each finding. With `--functions` it prints the functions' names. tests/test_template_checks.py breaks the template in
 each way that is looked for here.
 """
 
@@ -367,6 +367,10 @@ def findings(template):
 
 
 def main():
+    if sys.argv[1:] == ["--functions"]:
+        template = yaml.load((ROOT / "template.yaml").read_text(), Loader)
+        print(*(name for name, entry in template["Resources"].items() if entry["Type"] == "AWS::Serverless::Function"))
+        return
     path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "template.yaml"
     found = list(findings(yaml.load(path.read_text(), Loader)))
     for finding in found:
